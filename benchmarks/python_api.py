@@ -176,6 +176,9 @@ COMMAND = "fmwave map, FASTQ to BAM"
 # --- calls of two strings ---
 
 
+EQUAL = [("N", base) for base in "ACGT"]
+
+
 def calls_of(
     query: str, ref: str
 ) -> Iterator[tuple[str, Callable[[], object], str, Callable[[], object]]]:
@@ -202,7 +205,34 @@ def calls_of(
         "NUC.4.4, local", lambda: mapper.align_matrix(query, ref, span="local"),
         "parasail", lambda: parasail.sw_striped_16(query, ref, 11, 1, matrix).score,
     )  # fmt: skip
+    short = query[:30], ref[:30]
+    yield (
+        "BLOSUM62, local, of 30 letters",
+        lambda: mapper.align_matrix(*short, matrix="BLOSUM62", span="local"),
+        "parasail", lambda: parasail.sw_striped_16(*short, 11, 1, parasail.blosum62).score,
+    )  # fmt: skip
+    yield (
+        "two-piece gaps and CIGAR",
+        lambda: mapper.align_affine(query, ref, penalties=(4, 6, 2, 24, 1), cigar=True).score,
+        "", lambda: None,
+    )  # fmt: skip
+    yield (
+        "all places, 30 letters in 150",
+        lambda: mapper.edit_locations(query[60:90], ref).score,
+        "edlib",
+        lambda: edlib.align(query[60:90], ref, mode="HW", task="locations")["editDistance"],
+    )  # fmt: skip
+    yield (
+        "edit distance and CIGAR, N equals all",
+        lambda: mapper.edit_distance(query, ref, cigar=True, equalities=EQUAL).score,
+        "edlib",
+        lambda: edlib.align(query, ref, task="path", additionalEqualities=EQUAL)["editDistance"],
+    )  # fmt: skip
     yield "extension", lambda: mapper.align_extension(query, ref), "", lambda: None
+    yield (
+        "extension with X-drop 20", lambda: mapper.align_extension(query, ref, x_drop=20),
+        "", lambda: None,
+    )  # fmt: skip
 
 
 def micros(call: Callable[[], object], n: int = 200) -> float:

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from mapper.align.affine.api import align_affine, align_extension
     from mapper.align.dispatch import packed_pairs
     from mapper.align.edit.api import edit_distance
+    from mapper.align.edit.locations import edit_locations
     from mapper.align.long.api import long_edit_distance
     from mapper.align.matrix.api import align_all, align_matrix
     from mapper.api.aligner import Aligner, HitStream
@@ -48,6 +49,7 @@ __all__ = [
     "align_extension",
     "align_matrix",
     "edit_distance",
+    "edit_locations",
     "fastx_read",
     "long_edit_distance",
     "packed_pairs",
@@ -72,6 +74,7 @@ _HOMES = {
     "align_extension": "mapper.align.affine.api",
     "align_matrix": "mapper.align.matrix.api",
     "edit_distance": "mapper.align.edit.api",
+    "edit_locations": "mapper.align.edit.locations",
     "fastx_read": "mapper.api.fastx",
     "long_edit_distance": "mapper.align.long.api",
     "packed_pairs": "mapper.align.dispatch",

@@ -28,9 +28,9 @@ from mapper.align.packing import (
 from mapper.align.pairs import PairBatch, Sequences, batch_of
 from mapper.align.result import Columns, PairAlignments, new_columns
 from mapper.align.threads import chunk_bounds, thread_count
-from mapper.cuda.devices import CPU, DeviceChoice, choose_device
+from mapper.cuda.devices import AUTO, CPU, DeviceChoice, check_device_name, choose_device
 from mapper.cuda.halving import Halves, in_halves
-from mapper.errors import UsageError
+from mapper.errors import UsageError, option
 from mapper.jit.accelerate import driver
 from mapper.parallel.map import any_idle, ordered_map
 from mapper.parallel.pool import thread_pool
@@ -125,23 +125,21 @@ def align_pairs(
     first_pair: int,
     threads: int | None,
     cigar: bool,
-    is_global: bool,
     on_cpu: Callable[[CpuPairs], PairAlignments],
     on_device: Callable[[int], Worker],
-    plan: Callable[[], LaunchPlan],
+    plan: Callable[[], LaunchPlan] | None,
 ) -> PairAlignments:
     """Align pairs on the CPU or on the devices of `choice`, with the functions of a metric.
 
     Parameters
     ----------
-    is_global
-        No end is free: on devices such pairs go through the streamed pass first.
     on_cpu
         Aligns pairs on the CPU.
     on_device
         Returns a worker for a device, by ordinal.
     plan
-        Returns the launch plan of the streamed pass.
+        Returns the launch plan of the streamed pass; None for alignments that are not global: such
+        pairs go to the workers at once.
     """
     if choice.backend == CPU:
         return on_cpu(pairs_on_cpu(queries, refs, symbols, first_pair, threads))
@@ -150,18 +148,15 @@ def align_pairs(
         _check_alone(refs)
         check_columns(queries)
         pairs = queries
-        streamed = is_global and _has_two_bits(pairs.shift)
+        streamed = plan is not None and _has_two_bits(pairs.shift)
         if not streamed:  # else the streamed pass checks them
             check_places(pairs, thread_count(threads))
     else:
         # The streamed pass needs no padding, and checks lengths while staging.
-        streamed = is_global and symbols in ("dna", "iupac")
+        streamed = plan is not None and symbols in ("dna", "iupac")
         pairs = as_batch(queries, refs, padded=not streamed, checked=not streamed)
         if not streamed:
             pairs = pack_pairs(pairs, symbols, first_pair, thread_count(threads))
-    from mapper.align.cuda.sources import LetterSource, PackedSource
-    from mapper.align.cuda.stream import align_streamed
-
     workers = [on_device(ordinal) for ordinal in choice.ordinals]
 
     def fallback(unsolved: PairBatch | PackedPairs, numbers: np.ndarray) -> PairAlignments:
@@ -169,10 +164,28 @@ def align_pairs(
             unsolved = pack_pairs(unsolved, symbols, first_pair, thread_count(threads), numbers)
         return run_on_devices(workers, unsolved, cigar, on_cpu)
 
-    if isinstance(pairs, PackedPairs) and not streamed:
+    if plan is None or (isinstance(pairs, PackedPairs) and not streamed):
+        assert isinstance(pairs, PackedPairs)
         return run_on_devices(workers, pairs, cigar, on_cpu)
+    from mapper.align.cuda.sources import LetterSource, PackedSource
+    from mapper.align.cuda.stream import align_streamed
+
     source = PackedSource(pairs) if isinstance(pairs, PackedPairs) else LetterSource(pairs)
     return align_streamed(choice.ordinals, plan(), source, cigar, thread_count(threads), fallback)
+
+
+def cpu_only(device: str, what: str) -> str:
+    """Return the name of the CPU; raise UsageError if a CUDA device is asked for by name.
+
+    `what` begins the message: what is done, as "two-piece gaps are aligned".
+    """
+    check_device_name(device)
+    if device not in (CPU, AUTO):
+        raise UsageError(
+            f"{option('device', device)}: {what} by the CPU only, so far; "
+            f"leave {option('device')} out, or give cpu"
+        )
+    return CPU
 
 
 def pairs_on_cpu(

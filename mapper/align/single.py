@@ -121,12 +121,16 @@ def align_one(
     tables = _tables(symbols)
     row = np.empty(N_ROW, np.int64)
     ops = align(flat, n_query, *tables, symbols == "bytes", cigar, row)
+    bad = int(row[BAD])
+    if bad >= 0:
+        pos, side = (bad, "query") if bad < n_query else (bad - n_query, "reference")
+        raise bad_letter(first_pair, int(flat[bad]), pos, side)
+    return result_of(row, ops, cigar)
+
+
+def result_of(row: np.ndarray, ops: np.ndarray, cigar: bool) -> PairResult:
+    """Return the result of two strings from their row and their operations."""
     values: list[int] = row.tolist()
-    if values[BAD] >= 0:
-        pos, side = values[BAD], "query"
-        if pos >= n_query:
-            pos, side = pos - n_query, "reference"
-        raise bad_letter(first_pair, int(flat[values[BAD]]), pos, side)
     status = values[STATUS]
     score = values[SCORE] if status in (OK, HEURISTIC) else None
     if not cigar:

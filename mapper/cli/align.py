@@ -118,6 +118,11 @@ def _add_alignment(parser: argparse.ArgumentParser) -> None:
         "costs O + n E (default: 1,4,6,1)",
     )  # fmt: skip
     group.add_argument(
+        "--x-drop", type=int, metavar="N",
+        help="affine with --span extension: heuristic that drops cells more than N below the best "
+        "score so far; pairs that lost some have the status heuristic (default: exact)",
+    )  # fmt: skip
+    group.add_argument(
         "--band", metavar="WIDTH,INTERVAL",
         help="affine: heuristic that keeps WIDTH diagonals, chosen anew every INTERVAL "
         "penalties; pairs that may be suboptimal have the status heuristic (default: exact)",

@@ -19,6 +19,7 @@ _ONLY_WITH = {
     "band": ("affine",),
     "matrix": ("matrix",),
     "gaps": ("matrix",),
+    "x_drop": ("affine",),
     "ends_free": ("edit", "affine"),
     "max_score": ("edit", "affine"),
     "symbols": ("edit", "affine"),
@@ -60,6 +61,8 @@ def engine_of(args: argparse.Namespace, span: Span, held: ExitStack) -> Engine:
     check_options(args, held)
     if args.scores is not None and span != "extension":
         raise UsageError("--scores belongs to --span extension; penalties are --penalties")
+    if args.x_drop is not None and span != "extension":
+        raise UsageError("--x-drop belongs to --span extension")
     if args.metric == "affine" and span == "extension":
         return _extension_engine(args)
     if args.metric == "affine":
@@ -78,9 +81,10 @@ def _device(args: argparse.Namespace, held: ExitStack) -> str:
     from mapper.cuda.devices import CPU, hold_device
 
     if _has_two_pieces(args):
-        from mapper.align.affine.two_piece import cpu_only
+        from mapper.align.affine.two_piece import TWO_PIECE_ALIGNED
+        from mapper.align.dispatch import cpu_only
 
-        return cpu_only(args.device)
+        return cpu_only(args.device, TWO_PIECE_ALIGNED)
     choice = held.enter_context(hold_device(args.device))
     if choice.backend == CPU:
         return CPU
@@ -131,9 +135,12 @@ def _extension_engine(args: argparse.Namespace) -> Engine:
         a, b, o, e = numbers("--scores", args.scores, 4)
         scores = (a, b, o, e)
     check_scores(scores)
+    if args.x_drop is not None and args.x_drop < 0:
+        raise UsageError(f"--x-drop {args.x_drop}: 0 or more is expected")
     return lambda batch, first_pair: align_extension(
-        batch, scores=scores, cigar=not args.score_only, symbols=args.symbols or "dna",
-        device=args.device, threads=args.threads, first_pair=first_pair,
+        batch, scores=scores, x_drop=args.x_drop, cigar=not args.score_only,
+        symbols=args.symbols or "dna", device=args.device, threads=args.threads,
+        first_pair=first_pair,
     )  # fmt: skip
 
 

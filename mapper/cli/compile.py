@@ -13,15 +13,18 @@ import itertools
 import logging
 import os
 import random
+import shutil
+import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from mapper.cli.sizes import thread_number
+from mapper.errors import OutputError, ResourceError, UsageError
 from mapper.parallel.pool import start_daemon
 
 if TYPE_CHECKING:
@@ -33,11 +36,15 @@ HELPER_COMMAND = (sys.executable, "-P", "-m", "mapper.cli.compile")
 """Compiles the parts of the stages named behind it (:mod:`mapper.mapping.warm_up`), in a process
 that ends when its standard input does, that is, with the process that started it."""
 
-REFERENCE_LEN, READ_LEN, LONG_READ_LEN, N_PAIRS = 5000, 100, 2000, 4
+ALL = "all"
+"""As levels of CPUs: those whose code this CPU can run."""
+
+REFERENCE_LEN, REPEAT_LEN, READ_LEN, LONG_READ_LEN, N_PAIRS = 5000, 1000, 100, 2000, 4
 _COMPLEMENT = str.maketrans("ACGT", "TGCA")
 
 EXAMPLES = """\
 fmwave compile --device cpu
+fmwave compile --cpu x86-64-v3,x86-64-v4
 NUMBA_CACHE_DIR=/opt/fmwave fmwave compile"""
 DOCUMENT = "docs/performance.md"
 
@@ -58,6 +65,13 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         "%(default)s)",
     )  # fmt: skip
     parser.add_argument(
+        "--cpu", metavar="all|LEVEL[,LEVEL...]",
+        help="compile for these levels of CPUs instead of for this one, and keep the code in the "
+        "folder of the installed package, where every user finds it: x86-64-v4, x86-64-v3, "
+        "generic (any x86-64); all: those that this CPU can run. Runs take the highest level that "
+        "their CPU has, unless there is code for that very CPU",
+    )  # fmt: skip
+    parser.add_argument(
         "-t", "--threads", type=thread_number, default=len(os.sched_getaffinity(0)), metavar="N",
         help="processes that compile, three at most (default: all cores, %(default)s here)",
     )  # fmt: skip
@@ -66,6 +80,11 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> int:
     """Compile, and report the time and the folder."""
+    if args.cpu is not None:
+        return _compile_levels(args)
+    # Code for a level would be taken as if it were compiled for this CPU. Before numba is imported;
+    # helper processes inherit it.
+    os.environ["FMWAVE_PREBUILT"] = "0"
     from mapper.cuda.devices import CPU, DeviceChoice, choose_device
     from mapper.jit.accelerate import CACHE_DIR
 
@@ -85,8 +104,76 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _compile_levels(args: argparse.Namespace) -> int:
+    """Compile for levels of CPUs, into the package's folder; each level in a process."""
+    from mapper.jit.accelerate import code_name
+    from mapper.jit.cache import is_driver
+    from mapper.jit.prebuilt import HOME, LEVELS, host_levels, level_variables
+    from mapper.parallel.map import map_in_threads
+    from mapper.parallel.process import package_environment
+
+    levels = host_levels() if args.cpu == ALL else list(dict.fromkeys(args.cpu.split(",")))
+    for level in levels:
+        if level not in LEVELS:
+            raise UsageError(f"--cpu {level}: {', '.join(LEVELS)} are possible")
+        if level not in host_levels():
+            raise UsageError(f"--cpu {level}: this CPU lacks a feature of it, and could not run it")
+    if args.device not in ("auto", "cpu"):
+        raise UsageError(f"--cpu compiles for CPUs; leave --device {args.device} out")
+    start = time.perf_counter()
+    target = HOME / code_name()
+
+    def compile_level(level: str) -> tuple[int, int]:
+        with TemporaryDirectory(prefix="fmwave-compile-") as folder:
+            done = subprocess.run(
+                [sys.executable, "-P", "-m", "mapper.cli.main", "compile", "--device", "cpu",
+                 "-t", "1", "--quiet"],
+                env=package_environment() | level_variables(level) | {"NUMBA_CACHE_DIR": folder},
+                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False,
+            )  # fmt: skip
+            if done.returncode != 0:
+                raise ResourceError(f"compiling for {level} failed: {done.stderr.strip()[-500:]}")
+            return _replace_level(
+                filter(is_driver, Path(folder, code_name()).iterdir()), target / level
+            )
+
+    try:
+        sizes = map_in_threads(compile_level, levels, min(args.threads, len(levels)))
+    except OSError as error:
+        raise OutputError(
+            f"{target} cannot be written: {error.strerror}; code of levels belongs to the "
+            "installed package, so install fmwave where you may write, or compile as its owner"
+        ) from error
+    log.info(
+        "all stages of map are compiled for %s; %.1f s; %d files, %.1f MB in %s",
+        ", ".join(levels), time.perf_counter() - start, sum(n for n, _ in sizes),
+        sum(size for _, size in sizes) / 1e6, target,
+    )  # fmt: skip
+    return 0
+
+
+def _replace_level(files: Iterable[Path], target: Path) -> tuple[int, int]:
+    """Copy files to a directory that takes the place of an older one; return number and bytes."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    n = size = 0
+    with TemporaryDirectory(prefix=".new-", dir=target.parent) as folder:
+        new = Path(folder, target.name)
+        new.mkdir()
+        for path in files:
+            size += Path(shutil.copyfile(path, new / path.name)).stat().st_size
+            n += 1
+        if target.exists():
+            shutil.rmtree(target)
+        new.rename(target)
+    return n, size
+
+
 def compile_all(folder: Path, devices: Sequence[DeviceChoice], threads: int) -> None:
-    """Index and map made-up sequences with each reader and writer; files go to `folder`."""
+    """Index and map made-up sequences with each reader and writer, and from Python.
+
+    Files go to `folder`.
+    """
+    from mapper.api.aligner import Aligner
     from mapper.index.index import Index
     from mapper.mapping.job import MapJob
     from mapper.mapping.pipeline import map_reads
@@ -112,13 +199,19 @@ def compile_all(folder: Path, devices: Sequence[DeviceChoice], threads: int) -> 
                 device=device, compile_command=HELPER_COMMAND, **options,
             )  # fmt: skip
             map_reads(index, job, session)
+    with Aligner(index, device="cpu", threads=1) as aligner:
+        hits = aligner.map(["ACGT" * 30], ["TTGCA" * 30])
+        hits.to_paf()
+        for hit in hits:
+            str(hit)
 
 
 def _write_sequences(fasta: Path, first: Path, second: Path, single: Path) -> None:
     """Write a random reference, and pairs and reads from it."""
     rng = random.Random(1)
     text = "".join(rng.choices("ACGT", k=REFERENCE_LEN))
-    fasta.write_text(f">r\n{text}\n")
+    # Repeats take a sort of their own. No read comes from there.
+    fasta.write_text(f">r\n{text}{text[-REPEAT_LEN:]}\n")
     with first.open("w") as of_first, second.open("w") as of_second, single.open("w") as reads:
         for i in range(N_PAIRS):
             start = 500 + 1000 * i

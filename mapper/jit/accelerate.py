@@ -38,7 +38,15 @@ import numpy as np
 import platformdirs
 from numba.core import event
 
+from mapper.jit.prebuilt import directories
+
 log = logging.getLogger(__name__)
+
+
+@functools.cache
+def code_name() -> str:
+    """Return the name of a directory of code of these sources."""
+    return f"fmwave-{source_digest()}"
 
 
 def source_digest() -> str:
@@ -65,7 +73,7 @@ def choose_cache_dir() -> Path:
     It lies in ``NUMBA_CACHE_DIR`` if that is set, else in the user's cache directory, else,
     where the home is read-only (containers, some cluster nodes), in a private temporary one.
     """
-    name = f"fmwave-{source_digest()}"
+    name = code_name()
     bases = []
     if os.environ.get("NUMBA_CACHE_DIR"):
         bases.append(Path(os.environ["NUMBA_CACHE_DIR"]))
@@ -135,6 +143,9 @@ def _own_dispatchers() -> ModuleType | None:
 
 _OWN = _own_dispatchers()
 
+PREBUILT = [] if _OWN is None else directories(code_name())
+"""Levels of CPUs for which the package came with code, and where that is, the highest first."""
+
 
 def _compile(function, options, is_core=False, is_disjoint=False):
     """Return the dispatcher of a function; where numba's JIT is off, the function itself."""
@@ -142,7 +153,7 @@ def _compile(function, options, is_core=False, is_disjoint=False):
         return function
     if _OWN is None:
         return numba.jit(cache=True, **options)(function)
-    dispatcher = (_OWN.Core if is_core else _OWN.Driver)(function, options, CACHE_DIR)
+    dispatcher = (_OWN.Core if is_core else _OWN.Driver)(function, options, CACHE_DIR, PREBUILT)
     return _OWN.without_aliases(dispatcher) if is_disjoint else dispatcher
 
 
@@ -184,17 +195,18 @@ def disjoint_driver(function):
 
 
 def is_compiled(module: str = "mapper") -> bool:
-    """Return True if this version has compiled code on disk, of a module or of any.
+    """Return True if this version has compiled code, of a module or of any, for this CPU.
 
     Code in a folder that this user may not look into is of no use, as if there were none.
     """
     if _OWN is None:  # numba's file names begin with the last part of a module's name
         name = module.rpartition(".")[2] if "." in module else "*"
-        files = CACHE_DIR.rglob(f"{name}.*.nbi")
+        found = [CACHE_DIR.rglob(f"{name}.*.nbi")]
     else:
-        files = CACHE_DIR.glob(f"{module}.*.code")
+        places = (CACHE_DIR, *(directory for _, directory in PREBUILT))
+        found = [place.glob(f"{module}.*.code") for place in places]
     try:
-        return next(files, None) is not None
+        return any(next(files, None) is not None for files in found)
     except PermissionError:
         return False
 

@@ -18,6 +18,7 @@ import functools
 import pickle
 import sys
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from types import FunctionType
 
@@ -32,6 +33,7 @@ from numba.core.runtime import rtsys
 from numba.core.serialize import dumps
 
 from mapper.jit import code_files
+from mapper.jit.prebuilt import code_key_of
 
 # --- code in memory ---
 
@@ -167,20 +169,26 @@ class CodeCache:
     directory
         Directory of the files (:mod:`mapper.jit.code_files`); its name depends on the sources of
         this package.
+    prebuilt
+        Levels of CPUs and directories of code for them, asked in this order for what `directory`
+        does not have (:mod:`mapper.jit.prebuilt`).
     variant
         Name of the compile options, where a function is compiled with several.
     """
 
-    def __init__(self, py_func: FunctionType, directory: Path, variant: str = "") -> None:
+    def __init__(
+        self, py_func: FunctionType, directory: Path,
+        prebuilt: Sequence[tuple[str, Path]] = (), variant: str = "",
+    ) -> None:  # fmt: skip
         self._py_func = py_func
         self.cache_path = directory
+        self._prebuilt = prebuilt
         self._variant = variant
 
     def load_overload(self, sig, target_context):
         """Return the result of an earlier compilation, or None if there is none."""
         rtsys.initialize(target_context)  # the functions that compiled code calls
-        key = self._key(sig, target_context.codegen())
-        data = code_files.read(self._path(key), key)
+        data = self._data(sig, target_context.codegen().magic_tuple())
         return None if data is None else restored(target_context, pickle.loads(data))
 
     def save_overload(self, sig, result):
@@ -189,19 +197,41 @@ class CodeCache:
             name = code_files.name_of(self._py_func)
             warnings.warn(f"the code of {name} cannot be kept on disk", NumbaWarning, 2)
             return
-        key = self._key(sig, result.codegen)
+        key = self._key(sig, result.codegen.magic_tuple())
         *kept, environments = result._reduce()
         # Nopython code reads only the constants of other functions' environments, and most have
         # none. To restore an environment, numba imports the module of its function.
         environments = tuple(other for other in environments if other.consts)
-        code_files.write(self._path(key), key, dumps((*kept, environments)))
+        path = self._path(self.cache_path, key)
+        code_files.write(path, key, dumps((*kept, environments)))
 
-    def _key(self, sig, codegen):
+    def _data(self, sig, target):
+        """Return the code of a signature for this CPU, else for the highest level, else None."""
+        key = self._key(sig, target)
+        data = code_files.read(self._path(self.cache_path, key), key)
+        for level, directory in self._prebuilt:
+            if data is not None:
+                break
+            key = self._key(sig, (target[0], *code_key_of(level)))
+            data = code_files.read(self._path(directory, key), key)
+        return data
+
+    def _key(self, sig, target):
+        """Return the key of a signature; `target`: triple, CPU and features."""
         text = code_files.text_of(self._py_func)
-        return (_VERSION, sig, codegen.magic_tuple(), self._variant, *text)
+        return (_VERSION, sig, target, self._variant, *text)
 
-    def _path(self, key: object) -> Path:
-        return code_files.path_of(self.cache_path, self._py_func, key, "code")
+    def _path(self, directory: Path, key: object) -> Path:
+        return code_files.path_of(directory, self._py_func, key, "code")
+
+
+def is_driver(path: Path) -> bool:
+    """Return True if a file holds code that Python can call, False if that of a core.
+
+    Cores are part of the drivers that inline them; only compiling reads their files.
+    """
+    _, kind, _ = pickle.loads(code_files.content(path))[0]
+    return bool(kind != "core")
 
 
 # --- dispatchers ---
@@ -214,20 +244,20 @@ class Core(CPUDispatcher):
     core's compile time, and only tests use it: compiled code takes the core without it.
     """
 
-    def __init__(self, py_func, options, directory):
+    def __init__(self, py_func, options, directory, prebuilt=()):
         super().__init__(
             py_func,
             targetoptions=options | {"no_cpython_wrapper": True},
             pipeline_class=CoreCompiler,
         )
         self._cache = CodeCache(py_func, directory)
-        self._directory = directory
+        self._places = directory, prebuilt
 
     @functools.cached_property
     def _from_python(self):
         options = self.targetoptions | {"no_cpython_wrapper": False}
         dispatcher = CPUDispatcher(self.py_func, targetoptions=options)
-        dispatcher._cache = CodeCache(self.py_func, self._directory, "callable from Python")
+        dispatcher._cache = CodeCache(self.py_func, *self._places, variant="callable from Python")
         return dispatcher
 
     def __call__(self, *arguments):
@@ -237,9 +267,9 @@ class Core(CPUDispatcher):
 class Driver(CPUDispatcher):
     """A function that Python calls, with its code on disk."""
 
-    def __init__(self, py_func, options, directory):
+    def __init__(self, py_func, options, directory, prebuilt=()):
         super().__init__(py_func, targetoptions=options)
-        self._cache = CodeCache(py_func, directory)
+        self._cache = CodeCache(py_func, directory, prebuilt)
 
     def _compilation_chain_init_hook(self):
         """Skip numba's search for extensions by other packages, which is slow in a large venv.

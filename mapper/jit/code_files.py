@@ -60,6 +60,13 @@ def read(path: Path, key: object) -> bytes | None:
     return stream.read()
 
 
+def content(path: Path) -> bytes:
+    """Return the content of a file, whatever its key."""
+    stream = io.BytesIO(path.read_bytes()[4:])
+    pickle.load(stream)
+    return stream.read()
+
+
 def write(path: Path, key: object, content: bytes) -> None:
     """Write a file; if that fails, log it once and go on."""
     data = dumps(key) + content

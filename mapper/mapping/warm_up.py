@@ -8,12 +8,10 @@ cache on disk, so the run does not depend on helpers: it compiles what is not in
 from __future__ import annotations
 
 import logging
-import os
 import subprocess
 import time
 from collections.abc import Callable, Sequence
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import numba
@@ -39,6 +37,7 @@ from mapper.mapping.stats import RunStats
 from mapper.pair.insert_size import assumed_model, confident_inserts
 from mapper.pair.placement import tally
 from mapper.pair.records import Names, make_names
+from mapper.parallel.process import package_environment
 from mapper.params import IndexParams, MapParams
 
 log = logging.getLogger(__name__)
@@ -100,11 +99,9 @@ class Helpers:
 
 def _start(command: Sequence[str]) -> subprocess.Popen[bytes]:
     """Start a process whose standard input ends when this process does."""
-    root = str(Path(__file__).parents[2])
-    paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
     return subprocess.Popen(
         command,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
+        env=package_environment(),
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

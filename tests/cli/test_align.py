@@ -143,6 +143,12 @@ def test_affine(tmp_path: Path, pairs: Pairs) -> None:
 def test_extension(tmp_path: Path, pairs: Pairs) -> None:
     seq = write_seq(tmp_path / "p.seq", pairs)
     options = ["--metric", "affine", "--span", "extension", "--scores", "2,3,5,2"]
+    rows = table(align(tmp_path, seq, *options, "--x-drop", "4"))
+    found = align_extension(
+        [q for q, _ in pairs], [r for _, r in pairs], scores=(2, 3, 5, 2), x_drop=4, cigar=True
+    )
+    assert [row["status"] for row in rows] == [found.pair(i).status for i in range(len(pairs))]
+    assert {row["status"] for row in rows} == {"ok", "heuristic"}
     rows = table(align(tmp_path, seq, *options))
     found = align_extension(
         [q for q, _ in pairs], [r for _, r in pairs], scores=(2, 3, 5, 2), cigar=True
@@ -234,6 +240,12 @@ def test_files_out_of_step_or_broken(
         (["align", "{p}", "--metric", "affine", "--band", "1,1"], 2, "a width of at least 2"),
         (["align", "{p}", "--scores", "1,4,6,1"], 2, "--scores belongs to --metric affine"),
         (["align", "{p}", "--metric", "affine", "--scores", "1,4,6,1"], 2, "--span extension"),
+        (["align", "{p}", "--metric", "affine", "--x-drop", "9"], 2, "belongs to --span extension"),
+        (
+            ["align", "{p}", "--metric", "affine", "--span", "extension", "--x-drop", "-1"],
+            2,
+            "--x-drop -1: 0 or more",
+        ),
         (
             ["align", "{p}", "--metric", "affine", "--span", "extension", "--penalties", "4,6,2"],
             2,

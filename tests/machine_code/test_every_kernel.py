@@ -147,7 +147,7 @@ def pairwise():
     yield reverse_kernel, [U8, U8]
     yield (
         extension_kernel,
-        [pairs, type_of(AffinePenalties(2, 3, 1)), NUMBER, NUMBER, NUMBER, space, out],
+        [pairs, type_of(AffinePenalties(2, 3, 1)), NUMBER, NUMBER, NUMBER, NUMBER, space, out],
     )
 
 

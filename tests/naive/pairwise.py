@@ -116,3 +116,32 @@ def penalty_of(
             i, j = (i + length, j) if op == "I" else (i, j + length)
     assert (i, j) == (len(query), len(ref)), cigar
     return penalty
+
+
+def with_equalities(same: Same, equalities: Sequence[Sequence[str]]) -> Same:
+    """A rule, and pairs of letters that match in addition, in either order."""
+
+    def plain(letter: str) -> str:
+        return letter if same is same_bytes else letter.upper().replace("U", "T")
+
+    pairs = {(plain(a), plain(b)) for a, b in equalities}
+    pairs |= {(b, a) for a, b in pairs}
+    return lambda a, b: same(a, b) or (plain(a), plain(b)) in pairs
+
+
+def places(query: str, ref: str, same: Same, span: str) -> tuple[int, list[tuple[int, int]]]:
+    """Lowest edit distance of the whole query, and all ends with it, each with its lowest start."""
+    starts = range(len(ref) + 1) if span == "semiglobal" else [0]
+    ends = [len(ref)] if span == "global" else range(len(ref) + 1)
+    found = {
+        (start, end): lowest_penalty(query, ref[start:end], same)
+        for end in ends
+        for start in starts
+        if start <= end
+    }
+    best = min(found.values())
+    first: dict[int, int] = {}
+    for (start, end), distance in found.items():
+        if distance == best:
+            first[end] = min(start, first.get(end, start))
+    return best, sorted((start, end) for end, start in first.items())

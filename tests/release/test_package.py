@@ -6,6 +6,7 @@ import email
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -17,11 +18,13 @@ import pysam
 import pytest
 
 from mapper import __version__
+from mapper.jit.prebuilt import host_levels
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "tests" / "data"
 PLACE = os.environ.get("FMWAVE_TEST_PACKAGE")
 LARGEST_SDIST = 5_000_000
+LARGEST_WHEEL = 10_000_000
 NOT_IN_SDIST = {".ci/run", ".gitattributes", ".gitignore"}
 
 pytestmark = [
@@ -58,6 +61,16 @@ def wheel(dist: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
+def with_code(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel with code for x86-64-v3, made from the pure one."""
+    place = tmp_path_factory.mktemp("wheels")
+    shutil.copy(wheel, place)
+    run(sys.executable, ROOT / ".ci" / "wheel-with-code", place / wheel.name, cwd=place)
+    [made] = place.glob("*manylinux*.whl")
+    return made
+
+
+@pytest.fixture(scope="module")
 def sdist(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The unpacked sdist."""
     place = tmp_path_factory.mktemp("sdist")
@@ -91,7 +104,7 @@ def test_the_wheel_is_the_package(wheel: Path) -> None:
     source = {
         path.relative_to(ROOT).as_posix()
         for path in (ROOT / "mapper").rglob("*")
-        if path.is_file() and path.suffix != ".pyc"
+        if path.is_file() and path.suffix != ".pyc" and "prebuilt" not in path.parts
     }
     assert names == source
 
@@ -147,6 +160,36 @@ def test_it_indexes_and_maps(installed: Path, tmp_path: Path) -> None:
     assert len(primary) == 3500
     assert sum(read.is_proper_pair for read in primary) > 3400
     assert json.loads((tmp_path / "stats.json").read_text())["fmwave"] == __version__
+
+
+@pytest.mark.skipif("x86-64-v3" not in host_levels(), reason="needs a CPU of level x86-64-v3")
+def test_with_code_a_first_run_compiles_nothing(
+    wheel: Path, with_code: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    minor = f"cp{sys.version_info.major}{sys.version_info.minor}"
+    assert with_code.name == f"fmwave-{__version__}-{minor}-{minor}-manylinux_2_17_x86_64.whl"
+    assert with_code.stat().st_size < LARGEST_WHEEL
+    with zipfile.ZipFile(with_code) as archive, zipfile.ZipFile(wheel) as pure:
+        added = set(archive.namelist()) - set(pure.namelist())
+        assert set(pure.namelist()) <= set(archive.namelist())
+    assert added
+    assert all(re.match(r"mapper/prebuilt/fmwave-\w+/x86-64-v3/\S+\.code$", name) for name in added)
+    venv.create(tmp_path / "venv", with_pip=True)
+    programs = tmp_path / "venv" / "bin"
+    both = ("--no-index", "--no-deps", "--find-links", with_code.parent, "fmwave")
+    run(programs / "pip", "download", *both, cwd=tmp_path)
+    [taken] = tmp_path.glob("*.whl")
+    assert taken.name == with_code.name, "of the two wheels there"
+    run(programs / "pip", "install", "--quiet", taken, cwd=tmp_path)
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "cache"))
+    reads = [DATA / f"portiera_R{mate}.fq.gz" for mate in (1, 2)]
+    run(programs / "fmwave", "index", DATA / "portiera.fa.gz", "-o", "ref.fmw", cwd=tmp_path)
+    told = run(
+        programs / "fmwave", "map", "ref.fmw", *reads, "-o", "out.bam", "--sort", "--markdup",
+        cwd=tmp_path,
+    )  # fmt: skip
+    assert "compiling code that is used for the first time" not in told
+    assert [path for path in (tmp_path / "cache").rglob("*") if path.is_file()] == []
 
 
 def test_it_aligns(installed: Path, tmp_path: Path) -> None:

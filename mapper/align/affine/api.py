@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import numpy as np
 
 from mapper.align.affine.cpu import align_affine_pairs, align_one_affine
-from mapper.align.affine.extension import extend_pairs
+from mapper.align.affine.extension import NO_X_DROP, align_one_extension, extend_pairs
 from mapper.align.affine.low_memory import Problem, with_long_paths
-from mapper.align.affine.two_piece import align_two_piece, check_two_piece
+from mapper.align.affine.two_piece import align_two_piece, align_two_strings, check_two_piece
 from mapper.align.affine.wavefront import AffinePenalties, Band
 from mapper.align.coding import CpuPairs, cpu_parts
-from mapper.align.dispatch import PairInput, align_pairs, as_batch
-from mapper.align.packing import PackedPairs, pack_pairs
-from mapper.align.pairs import PairBatch, Sequences, limit_of
+from mapper.align.dispatch import PairInput, align_pairs
+from mapper.align.packing import PackedPairs
+from mapper.align.pairs import MAX_LENGTH, Sequences, limit_of
 from mapper.align.result import Columns, PairAlignment, PairAlignments
 from mapper.align.single import PairResult, align_one, is_cpu, is_single, joined_letters, scalar_of
 from mapper.align.spans import Span, ends_of
-from mapper.align.threads import Part, run_chunks, run_parts, thread_count
-from mapper.cuda.devices import CPU, choose_device
+from mapper.align.threads import Part, run_parts, thread_count
+from mapper.cuda.devices import choose_device
 from mapper.errors import UsageError
 from mapper.extend.wavefront import wavefront_penalties
 from mapper.params import ExtendParams, TwoPieceScoring
@@ -183,10 +183,18 @@ def align_affine(
     if len(numbers) == 5:
         check_two_piece(span, band, device)
         check_memory(memory)
+        scoring = two_piece_scoring(numbers, scale)
         alone = is_single(queries, refs)
+        letters = joined_letters(queries, refs) if alone else None
+        if letters is not None:
+            thread_count(threads)
+            return align_two_strings(
+                letters, scoring, scale=scale, limit=limit, cigar=cigar, symbols=symbols,
+                memory=memory, first_pair=first_pair,
+            )  # fmt: skip
         all_found = align_two_piece(
             [queries] if alone else queries, [refs] if alone else refs,
-            two_piece_scoring(numbers, scale), scale=scale, limit=limit, cigar=cigar,
+            scoring, scale=scale, limit=limit, cigar=cigar,
             symbols=symbols, memory=memory, threads=threads, first_pair=first_pair,
         )  # fmt: skip
         return scalar_of(all_found) if alone else all_found
@@ -235,8 +243,8 @@ def align_affine(
 
     return align_pairs(
         queries, refs, choice=choose_device(device), symbols=symbols, first_pair=first_pair,
-        threads=threads, cigar=cigar, is_global=sum(free) == 0, on_cpu=on_cpu,
-        on_device=on_device, plan=plan,
+        threads=threads, cigar=cigar, on_cpu=on_cpu, on_device=on_device,
+        plan=plan if sum(free) == 0 else None,
     )  # fmt: skip
 
 
@@ -290,6 +298,9 @@ DEFAULT_SCORES = (1, 4, 6, 1)
 
 MAX_SCORE = 200
 
+_GREATEST_X_DROP = 4 * MAX_SCORE * MAX_LENGTH
+"""More than any two scores of a pair differ by."""
+
 
 @overload
 def align_extension(  # type: ignore[overload-overlap]
@@ -297,6 +308,7 @@ def align_extension(  # type: ignore[overload-overlap]
     refs: str | bytes,
     *,
     scores: tuple[int, int, int, int] = DEFAULT_SCORES,
+    x_drop: int | None = None,
     cigar: Literal[False] = False,
     symbols: str = "dna",
     memory: int = DEFAULT_MEMORY,
@@ -312,6 +324,7 @@ def align_extension(  # type: ignore[overload-overlap]
     refs: str | bytes,
     *,
     scores: tuple[int, int, int, int] = DEFAULT_SCORES,
+    x_drop: int | None = None,
     cigar: Literal[True],
     symbols: str = "dna",
     memory: int = DEFAULT_MEMORY,
@@ -323,10 +336,11 @@ def align_extension(  # type: ignore[overload-overlap]
 
 @overload
 def align_extension(
-    queries: Sequences | PairBatch,
+    queries: PairInput,
     refs: Sequences | None = None,
     *,
     scores: tuple[int, int, int, int] = DEFAULT_SCORES,
+    x_drop: int | None = None,
     cigar: bool = False,
     symbols: str = "dna",
     memory: int = DEFAULT_MEMORY,
@@ -341,6 +355,7 @@ def align_extension(
     refs: Any = None,
     *,
     scores: tuple[int, int, int, int] = DEFAULT_SCORES,
+    x_drop: int | None = None,
     cigar: bool = False,
     symbols: str = "dna",
     memory: int = DEFAULT_MEMORY,
@@ -357,6 +372,10 @@ def align_extension(
     scores
         Match bonus a, and what is subtracted: mismatch b, and ``o + n e`` for a gap of n
         symbols. Whole numbers up to 200; a, b and e at least 1, o at least 0.
+    x_drop
+        Heuristic: drop cells whose score is more than this below the best so far, in the order
+        of rising penalties. Pairs that lost cells have the status ``heuristic``: valid, perhaps
+        not optimal. None is exact.
     cigar
         Also find an alignment: operations ``= X I D``, and S for what is left of the query.
     symbols
@@ -379,49 +398,61 @@ def align_extension(
 
     Notes
     -----
-    Exact: without X-drop. O(s²) time for ``s = a (n + m) - 2 score``; unlike sequences take
-    up to the product of their lengths.
+    O(s²) time for ``s = a (n + m) - 2 score``; without `x_drop` unlike sequences take up to the
+    product of their lengths.
 
     References
     ----------
-    Eizenga, Paten (2022), doi:10.1101/2022.01.12.476087: scores as penalties.
+    Eizenga, Paten (2022), doi:10.1101/2022.01.12.476087: scores as penalties. Zhang et al.
+    (2000), J. Comput. Biol. 7:203: X-drop.
 
     Examples
     --------
     >>> align_extension("ACGTACGTTTTTT", "ACGTACGTAAAAAA", cigar=True).cigar
     '8=5S'
     """
+    match, penalties = check_scores(scores)
+    drop = NO_X_DROP if x_drop is None else limit_of("x_drop", x_drop, _GREATEST_X_DROP)
+    check_memory(memory)
     if is_single(queries, refs):
-        thread_count(threads)
+        letters = joined_letters(queries, refs)
+        if letters is not None and is_cpu(device):
+            thread_count(threads)
+            run = partial(_extend_one, (*penalties, match, drop, memory))
+            return align_one(run, letters, symbols, cigar, first_pair)
         return scalar_of(
             align_extension(
-                [queries], [refs], scores=scores, cigar=cigar, symbols=symbols, memory=memory,
-                device=CPU if is_cpu(device) else device, threads=1, first_pair=first_pair,
+                [queries], [refs], scores=scores, x_drop=x_drop, cigar=cigar, symbols=symbols,
+                memory=memory, device=device, threads=threads, first_pair=first_pair,
             )
         )  # fmt: skip
-    batch = as_batch(queries, refs)
-    match, penalties = check_scores(scores)
-    check_memory(memory)
-    choice = choose_device(device)
 
-    def on_cpu(packed: PackedPairs) -> PairAlignments:
-        return run_chunks(
-            lambda first, last, columns, counts: extend_pairs(
-                packed, first, last, penalties, match, memory, cigar, columns, counts
-            ),
-            packed.query_len + packed.ref_len,
-            cigar,
-            threads,
-        )
+    def extend(part: Part[PackedPairs], columns: Columns, counts: np.ndarray) -> np.ndarray:
+        first, last = part.first, part.last
+        ops: np.ndarray = extend_pairs(
+            part.pairs(), penalties, match, drop, memory, cigar, columns.rows(first, last),
+            counts[first:last],
+        )  # fmt: skip
+        return ops
 
-    packed = pack_pairs(batch, symbols, first_pair, thread_count(threads))
-    if choice.backend == CPU:
-        return on_cpu(packed)
-    from mapper.align.affine.cuda_general import ExtensionWorker
-    from mapper.align.dispatch import run_on_devices
+    def on_cpu(pairs: CpuPairs) -> PairAlignments:
+        parts = cpu_parts(pairs, thread_count(threads))
+        return run_parts(extend, parts, pairs.n_pairs, cigar, threads)
 
-    workers = [ExtensionWorker(ordinal, penalties, match) for ordinal in choice.ordinals]
-    return run_on_devices(workers, packed, cigar, on_cpu)
+    def on_device(ordinal: int) -> Worker:
+        from mapper.align.affine.cuda_general import ExtensionWorker
+
+        return ExtensionWorker(ordinal, penalties, match, drop)
+
+    return align_pairs(
+        queries, refs, choice=choose_device(device), symbols=symbols, first_pair=first_pair,
+        threads=threads, cigar=cigar, on_cpu=on_cpu, on_device=on_device, plan=None,
+    )  # fmt: skip
+
+
+def _extend_one(numbers: tuple[int, ...], *arguments: Any) -> np.ndarray:
+    ops: np.ndarray = align_one_extension(*arguments, *numbers)
+    return ops
 
 
 def check_scores(scores: tuple[int, int, int, int]) -> tuple[int, AffinePenalties]:

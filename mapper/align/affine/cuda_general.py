@@ -256,7 +256,7 @@ sequence counts a match bonus a symbol."""
 
 
 @kernel(BLOCK)
-def extension_kernel(pairs, penalties, match, bound, want_path, space, out):
+def extension_kernel(pairs, penalties, match, x_drop, bound, want_path, space, out):
     """Extend pairs by threads that stride over them; as ``extension_cpu``, one attempt."""
     thread = cuda.grid(1)
     n_threads = cuda.gridsize(1)
@@ -271,15 +271,15 @@ def extension_kernel(pairs, penalties, match, bound, want_path, space, out):
             pairs.query_words, pairs.ref_words, pairs.query_start[i] << 6, pairs.ref_start[i] << 6,
             n, m, pairs.shift[i],
         )  # fmt: skip
-        status, doubled, s, k, h = extension_search(
-            pair, own, own_origins, penalties, match, centre, bound, want_path
+        status, doubled, s, k, h, dropped = extension_search(
+            pair, own, own_origins, penalties, match, x_drop, centre, bound, want_path
         )
         out.n_ops[j] = 0
         out.score[j] = -1
         if status != FINISHED:
             out.status[j] = UNSOLVED
             continue
-        out.status[j] = DONE
+        out.status[j] = CUT if dropped else DONE
         out.score[j] = doubled >> 1
         out.query_start[j] = 0
         out.query_end[j] = h - k
@@ -297,10 +297,11 @@ class ExtensionWorker(RetryWorker):
 
     attempts = EXTENSION_ATTEMPTS
 
-    def __init__(self, ordinal: int, penalties: AffinePenalties, match: int) -> None:
+    def __init__(self, ordinal: int, penalties: AffinePenalties, match: int, x_drop: int) -> None:
         super().__init__(ordinal, Ends(0, 0, 0, 0))
         self._penalties = penalties
         self._match = match
+        self._x_drop = x_drop
 
     def launch(
         self, space: Workspace, attempt: Attempt, pairs: DevicePairs, n_todo: int, want_path: bool,
@@ -309,6 +310,6 @@ class ExtensionWorker(RetryWorker):
         n_threads = min(attempt.n_threads, (n_todo + BLOCK - 1) // BLOCK * BLOCK)
         own = affine_space(space, self._penalties, attempt.bound, n_threads, begin_width, want_path)
         extension_kernel.launch(
-            n_threads, space.stream, pairs, self._penalties, self._match, attempt.bound,
-            int(want_path), own, out,
+            n_threads, space.stream, pairs, self._penalties, self._match, self._x_drop,
+            attempt.bound, int(want_path), own, out,
         )  # fmt: skip

@@ -7,18 +7,20 @@ Penalties alone take memory of the order of the lengths, a path a byte for each 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from mapper.align.coding import CpuPairs, cpu_parts
-from mapper.align.dispatch import PairInput, pairs_on_cpu
+from mapper.align.coding import CpuPairs, code_one, cpu_parts
+from mapper.align.dispatch import PairInput, cpu_only, pairs_on_cpu
 from mapper.align.matches import codes_of, letters_in
 from mapper.align.packing import PackedPairs
 from mapper.align.pairs import Sequences
 from mapper.align.result import NO_MEMORY, OK, OVER_LIMIT, Columns, PairAlignments
+from mapper.align.single import BAD, N_OPS, STATUS, PairResult, align_one, columns_of_row
 from mapper.align.threads import Part, run_parts, thread_count
 from mapper.cigar import D, I
-from mapper.cuda.devices import AUTO, CPU, check_device_name
-from mapper.errors import UsageError, option
+from mapper.errors import UsageError
 from mapper.jit.accelerate import driver, grown
 from mapper.jit.lanes import ONE_LANE
 from mapper.params import TwoPieceScoring
@@ -34,6 +36,9 @@ from mapper.two_piece_band import (
     rows_for,
     trace_band,
 )
+
+_FIRST_SYMBOLS = 1 << 10
+"""Of the workspace, which grows with the pairs."""
 
 _FEW_CELLS = 1 << 22
 """A band of so many cells keeps their origins, even if a wider one may follow."""
@@ -172,18 +177,27 @@ def align_two_piece_pairs(
     return all_ops[:n_all]
 
 
+@driver
+def align_one_two_piece(letters, n_query, query_codes, ref_codes, as_bytes, want_path, row, space,
+                        mismatch, gap_open, gap_extend, second_open, second_extend, scale,
+                        max_penalty, max_cells):  # fmt: skip
+    """Align two strings (``single.py``); the numbers are :func:`align_two_piece_pairs`'s."""
+    coded, row[BAD] = code_one(letters, n_query, query_codes, ref_codes, as_bytes)
+    columns = columns_of_row(row)
+    if row[BAD] >= 0:
+        return np.empty(0, np.uint32)
+    scoring = TwoPieceScoring(0, mismatch, gap_open, gap_extend, second_open, second_extend)
+    ops = align_two_piece_pairs(
+        coded, scoring, scale, max_penalty, max_cells, want_path, space, columns,
+        row[N_OPS : N_OPS + 1],
+    )  # fmt: skip
+    row[STATUS] = columns.status[0]
+    return ops
+
+
 # --- host ---
 
-
-def cpu_only(device: str) -> str:
-    """Return the name of the CPU; raise UsageError if a CUDA device is asked for by name."""
-    check_device_name(device)
-    if device not in (CPU, AUTO):
-        raise UsageError(
-            f"{option('device', device)}: two-piece gaps are aligned by the CPU only, so far; "
-            f"leave {option('device')} out, or give cpu"
-        )
-    return CPU
+TWO_PIECE_ALIGNED = "two-piece gaps are aligned"
 
 
 def check_two_piece(span: object, band: object, device: str) -> None:
@@ -192,7 +206,7 @@ def check_two_piece(span: object, band: object, device: str) -> None:
         raise UsageError(f"span {span}: two-piece gaps go with global alignment only")
     if band is not None:
         raise UsageError(f"band {band}: the search with two-piece gaps is exact, it has no band")
-    cpu_only(device)
+    cpu_only(device, TWO_PIECE_ALIGNED)
 
 
 def align_two_piece(
@@ -205,10 +219,24 @@ def align_two_piece(
         first, last = part.first, part.last
         ops: np.ndarray = align_two_piece_pairs(
             part.pairs(), scoring, scale, limit, memory, cigar,
-            new_band_space(1 << 10, scoring), columns.rows(first, last), counts[first:last],
+            new_band_space(_FIRST_SYMBOLS, scoring), columns.rows(first, last), counts[first:last],
         )  # fmt: skip
         return ops
 
     pairs: CpuPairs = pairs_on_cpu(queries, refs, symbols, first_pair, threads)
     parts = cpu_parts(pairs, thread_count(threads))
     return run_parts(align, parts, pairs.n_pairs, cigar, threads)
+
+
+def align_two_strings(
+    letters: tuple[np.ndarray, int], scoring: TwoPieceScoring, *, scale: int, limit: int,
+    cigar: bool, symbols: str, memory: int, first_pair: int,
+) -> PairResult:  # fmt: skip
+    """Align two strings (``single.py``) as :func:`align_two_piece`."""
+    space = new_band_space(_FIRST_SYMBOLS, scoring)
+
+    def run(*arguments: Any) -> np.ndarray:
+        ops: np.ndarray = align_one_two_piece(*arguments, space, *scoring[1:], scale, limit, memory)
+        return ops
+
+    return align_one(run, letters, symbols, cigar, first_pair)

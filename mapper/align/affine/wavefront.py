@@ -222,7 +222,7 @@ def _bounds(rows, penalties, s):
 
 
 @core
-def _trim(rows, r, centre, lo, hi):
+def drop_empty_sides(rows, r, centre, lo, hi):
     """Drop diagonals without any offset from both ends of a row."""
     match, insertion, deletion = rows.match[r], rows.insertion[r], rows.deletion[r]
     while lo <= hi and max(
@@ -340,7 +340,7 @@ def start_row(rows, centre, lo, hi):
 def end_row(pair, rows, band, centre, s, lo, hi, end_k):
     """Trim a row and cut it to the band, after its matches; return as :func:`affine_row`."""
     r = s & (len(rows.lo) - 1)
-    _trim(rows, r, centre, lo, hi)
+    drop_empty_sides(rows, r, centre, lo, hi)
     if end_k != np.int64(NULL):
         return FINISHED, end_k, False
     cut = False

@@ -10,6 +10,8 @@ import numpy as np
 from mapper.align.coding import CpuPairs, cpu_parts
 from mapper.align.dispatch import PairInput, align_pairs
 from mapper.align.edit.cpu import align_edit, align_one_edit
+from mapper.align.edit.locations import distance_by_relation
+from mapper.align.edit.relation import Equalities
 from mapper.align.packing import PackedPairs
 from mapper.align.pairs import MAX_LENGTH, Sequences, limit_of
 from mapper.align.result import Columns, PairAlignment, PairAlignments
@@ -33,6 +35,7 @@ def edit_distance(  # type: ignore[overload-overlap]
     cigar: Literal[False] = False,
     max_distance: int | None = None,
     symbols: str = "dna",
+    equalities: Equalities = (),
     device: str = "auto",
     threads: int | None = None,
     first_pair: int = 0,
@@ -48,6 +51,7 @@ def edit_distance(  # type: ignore[overload-overlap]
     cigar: Literal[True],
     max_distance: int | None = None,
     symbols: str = "dna",
+    equalities: Equalities = (),
     device: str = "auto",
     threads: int | None = None,
     first_pair: int = 0,
@@ -63,6 +67,7 @@ def edit_distance(
     cigar: bool = False,
     max_distance: int | None = None,
     symbols: str = "dna",
+    equalities: Equalities = (),
     device: str = "auto",
     threads: int | None = None,
     first_pair: int = 0,
@@ -77,6 +82,7 @@ def edit_distance(
     cigar: bool = False,
     max_distance: int | None = None,
     symbols: str = "dna",
+    equalities: Equalities = (),
     device: str = "auto",
     threads: int | None = None,
     first_pair: int = 0,
@@ -106,6 +112,11 @@ def edit_distance(
         What matches: ``dna`` (N and other IUPAC letters match nothing), ``iupac`` (each
         letter matches itself) or ``bytes`` (equal bytes match); see ``packing.py``. Packed pairs
         carry their rule.
+    equalities
+        Pairs of letters that match in addition, in either order and case:
+        ``[("N", "A"), ("N", "C")]`` (which does not make A and C match). With any the whole matrix
+        is computed, 64 cells at a time, on the CPU only and for the three named spans; a path that
+        would take more than 1 GB has the status ``no_memory``.
     device
         ``auto``, ``cpu``, ``cuda`` (all visible devices) or ``cuda:0,1``. No effect on the
         result: pairs that do not fit a device are aligned on the CPU.
@@ -145,10 +156,17 @@ def edit_distance(
     1
     >>> edit_distance("GATTACA", "GAATA", cigar=True).cigar
     '2=1X2=2I'
+    >>> edit_distance("GATNACA", "GATTACA", equalities=[("N", "T")])
+    0
     >>> found = edit_distance(["GATTACA"], ["GAATA"], cigar=True)
     >>> int(found.score[0]), found.cigar(0)
     (3, '2=1X2=2I')
     """
+    if equalities:
+        return distance_by_relation(
+            queries, refs, span=span, cigar=cigar, max_distance=max_distance, symbols=symbols,
+            equalities=equalities, device=device, threads=threads, first_pair=first_pair,
+        )  # fmt: skip
     free = ends_of(span)
     limit = limit_of("max_distance", max_distance, MAX_LENGTH)
     if is_single(queries, refs):
@@ -188,8 +206,8 @@ def edit_distance(
 
     return align_pairs(
         queries, refs, choice=choose_device(device), symbols=symbols, first_pair=first_pair,
-        threads=threads, cigar=cigar, is_global=sum(free) == 0, on_cpu=on_cpu,
-        on_device=on_device, plan=plan,
+        threads=threads, cigar=cigar, on_cpu=on_cpu, on_device=on_device,
+        plan=plan if sum(free) == 0 else None,
     )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple, overload
 import numpy as np
 
 from mapper.align.dispatch import as_batch
+from mapper.align.matrix.cpu import align_one_matrix
 from mapper.align.matrix.engine import Align, MatrixEngine
 from mapper.align.matrix.scoring import (
     DEFAULT_GAPS,
@@ -25,9 +26,17 @@ from mapper.align.matrix.scoring import (
 )
 from mapper.align.pairs import PairBatch, Sequences, sequence_set
 from mapper.align.result import PairAlignment, PairAlignments
-from mapper.align.single import PairResult, is_cpu, is_single, scalar_of
+from mapper.align.single import (
+    BAD,
+    N_ROW,
+    PairResult,
+    is_cpu,
+    is_single,
+    joined_letters,
+    result_of,
+    scalar_of,
+)
 from mapper.align.threads import thread_count
-from mapper.cuda.devices import CPU
 from mapper.errors import UsageError
 from mapper.jit.accelerate import driver
 from mapper.parallel.buffers import RECYCLER
@@ -353,13 +362,32 @@ def align_matrix(
     (0, '2=2I1=1X1=')
     """
     if is_single(queries, refs):
-        thread_count(threads)
-        check = _kept_scoring if isinstance(matrix, str) else check_scoring
-        scoring = check(matrix, gaps, span, cigar, memory)
-        queries, refs = [queries], [refs]
-        pairs = code_pairs(as_batch(queries, refs), scoring, first_pair, 1)
-        engine = MatrixEngine(scoring, CPU if is_cpu(device) else device, 1)
-        return scalar_of(engine.align(pairs))
+        letters = joined_letters(queries, refs)
+        if letters is not None and is_cpu(device):
+            thread_count(threads)
+            check = _kept_scoring if _is_small_key(matrix) else check_scoring
+            scoring = check(matrix, (*gaps,), span, cigar, memory)
+            row = np.empty(N_ROW, np.int64)
+            # Scores of so few letters fit 32 bits, whatever the matrix.
+            ops = align_one_matrix(
+                *letters, scoring.table.code_of, scoring.scores, *scoring.gaps, scoring.mode,
+                memory, cigar, row,
+            )  # fmt: skip
+            if row[BAD] < 0:
+                return result_of(row, ops, cigar)
+        return scalar_of(
+            align_matrix(
+                [queries], [refs], matrix=matrix, gaps=gaps, span=span, cigar=cigar,
+                memory=memory, device=device, threads=threads, first_pair=first_pair,
+            )
+        )  # fmt: skip
     scoring = check_scoring(matrix, gaps, span, cigar, memory)
     pairs = code_pairs(as_batch(queries, refs), scoring, first_pair, thread_count(threads))
     return MatrixEngine(scoring, device, threads).align(pairs)
+
+
+def _is_small_key(matrix: object) -> bool:
+    """Return True for a name or two scores: what options of a call can be kept under."""
+    if isinstance(matrix, str):
+        return True
+    return isinstance(matrix, tuple) and all(isinstance(score, int) for score in matrix)

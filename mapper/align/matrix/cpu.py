@@ -4,8 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapper.align.matrix.dp import GLOBAL, ByteOrigins, FillSpace, fill_matrix, trace_matrix
+from mapper.align.matrix.dp import (
+    GLOBAL,
+    ByteOrigins,
+    FillSpace,
+    Gaps,
+    fill_matrix,
+    trace_matrix,
+)
+from mapper.align.matrix.scoring import NO_LETTER
 from mapper.align.result import NO_MEMORY, OK
+from mapper.align.single import BAD, N_OPS, STATUS, columns_of_row
 from mapper.jit.accelerate import driver, grown
 
 
@@ -66,3 +75,25 @@ def align_matrix_pairs(queries, query_start, query_end, refs, ref_start, ref_end
             all_ops[n_all + j] = ops[n_ops - 1 - j]
         n_all += n_ops
     return all_ops[:n_all].copy()
+
+
+@driver
+def align_one_matrix(letters, n_query, code_of, scores, gap_open, gap_extend, mode, max_cells,
+                     want_path, row):  # fmt: skip
+    """Align two strings (``single.py``), given the code of each byte (uint8), or NO_LETTER."""
+    codes = np.empty(len(letters), np.uint8)
+    row[BAD] = -1
+    for i in range(len(letters)):
+        codes[i] = code_of[letters[i]]
+        if codes[i] == NO_LETTER:
+            row[BAD] = i
+            return np.empty(0, np.uint32)
+    columns = columns_of_row(row)
+    bounds = np.empty((3, 1), np.int64)
+    bounds[0, 0], bounds[1, 0], bounds[2, 0] = 0, n_query, len(letters)
+    ops = align_matrix_pairs(
+        codes, bounds[0], bounds[1], codes, bounds[1], bounds[2], 0, 1, scores,
+        Gaps(gap_open, gap_extend), mode, max_cells, want_path, columns, row[N_OPS : N_OPS + 1],
+    )  # fmt: skip
+    row[STATUS] = columns.status[0]
+    return ops

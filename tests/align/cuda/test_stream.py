@@ -131,8 +131,9 @@ def test_bands_cut_the_same(span, device: str) -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("x_drop", [None, 5])
 @pytest.mark.parametrize("scores", [(1, 4, 6, 1), (2, 3, 5, 2)])
-def test_extension_equals_the_cpu(scores, device: str) -> None:
+def test_extension_equals_the_cpu(scores, x_drop: int | None, device: str) -> None:
     rng = np.random.default_rng(14)
     pairs = random_pairs(rng, 8 if SIMULATED else 300, 25 if SIMULATED else 60, "ACGTN")
     pairs += [("", "ACGT"), ("ACGT", ""), ("", "")]
@@ -140,7 +141,7 @@ def test_extension_equals_the_cpu(scores, device: str) -> None:
         for length, rate in ((150, 0.02), (150, 0.2), (1000, 0.03)):
             ref = random_letters(rng, length)
             pairs.append((edited(rng, ref, rate), ref))
-    check(pairs, device, align_extension, scores=scores)
+    check(pairs, device, align_extension, scores=scores, x_drop=x_drop)
 
 
 @pytest.mark.gpu
