@@ -24,8 +24,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from mapper.index.reference import find_contig
 from mapper.jit.accelerate import core
 from mapper.jit.intrinsics import leading_zeros
+from mapper.jit.lanes import lane_max
 
 UNITS = 64
 """Score units of a matched base."""
@@ -35,7 +37,7 @@ _GAP_BASE = 10
 
 
 class Items(NamedTuple):
-    """Anchors or chains of one read."""
+    """Anchors or chains of one read. The types are those of the CPU."""
 
     group: np.ndarray  # int64: strand and contig
     query_start: np.ndarray  # int64
@@ -65,8 +67,31 @@ def gap_cost(length):
     return _GAP_BASE * length + (log2_units(length + 1) >> 1)
 
 
+NEAREST_BITS = 16
+"""Of the distance to a predecessor, in anchors: lookbacks are shorter than 2**16."""
+
+_NONE = (1 << NEAREST_BITS) - 1
+
+
 @core
-def link_items(items, n, band, max_gap, lookback, score, parent):
+def fill_items(anchors, first, end, contig_starts, items, lanes):
+    """Make items of the anchors first:end, the anchors of a read."""
+    n_contigs = len(contig_starts)
+    for row in range(first + lanes.lane, end, lanes.n_lanes):
+        i = row - first
+        text_pos, length = anchors.text_pos[row], np.int64(anchors.length[row])
+        query_start = np.int64(anchors.query_start[row])
+        contig = np.int64(find_contig(contig_starts, text_pos))
+        items.group[i] = n_contigs * anchors.strand[row] + contig
+        items.query_start[i] = query_start
+        items.query_end[i] = query_start + length
+        items.text_start[i] = text_pos
+        items.text_end[i] = text_pos + length
+        items.weight[i] = UNITS * length
+
+
+@core
+def link_items(items, n, band, max_gap, lookback, score, parent, lanes):
     """Find the best chain that ends with each item.
 
     Parameters
@@ -77,11 +102,14 @@ def link_items(items, n, band, max_gap, lookback, score, parent):
     score, parent
         int64, get f(i), and the item before i in its chain, or -1. Of equal predecessors the
         nearest.
+    lanes
+        Share the predecessors of an item (:mod:`mapper.jit.lanes`).
     """
     for i in range(n):
-        best, before = items.weight[i], np.int64(-1)
+        best, before = np.int64(items.weight[i]), np.int64(-1)
         query_start, text_start = items.query_start[i], items.text_start[i]
-        for j in range(i - 1, max(np.int64(i) - 1 - lookback, np.int64(-1)), -1):
+        last = max(np.int64(i) - 1 - lookback, np.int64(-1))
+        for j in range(np.int64(i) - 1 - lanes.lane, last, -lanes.n_lanes):
             if items.group[j] != items.group[i] or items.text_end[j] < text_start - max_gap:
                 break
             gap_on_query = query_start - items.query_end[j]
@@ -100,8 +128,13 @@ def link_items(items, n, band, max_gap, lookback, score, parent):
             reached = score[j] + items.weight[i] - UNITS * common - gap_cost(shift)
             if reached > best:
                 best, before = reached, np.int64(j)
-        score[i] = best
-        parent[i] = before
+        # The best of all lanes; of equal ones no predecessor, which cannot be worse, or the
+        # nearest. Scores are below 2**34: of reads of 2**27 bases.
+        nearness = _NONE if before < 0 else _NONE - (np.int64(i) - before)
+        found = lane_max((best << NEAREST_BITS) | nearness, lanes)
+        distance = _NONE - (found & _NONE)
+        score[i] = found >> NEAREST_BITS
+        parent[i] = np.int64(i) - distance if distance else np.int64(-1)
 
 
 @core
