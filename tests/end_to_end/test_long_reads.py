@@ -89,17 +89,15 @@ def preset(name: str, **options: Any) -> MapParams:
     return map_params({"preset": name, **options})
 
 
-def scoring_of(name: str) -> Scoring:
-    return Scoring(*PRESETS[name].scoring)
-
-
 def checked(
     world: LongWorld, tmp_path: Path, reads: list[Read], name: str = "sr", **options: Any
 ) -> list[Any]:
     """Map reads, all of them long, check the records, and return them."""
     fastq = write_fastq(tmp_path / "in.fq", reads)
-    map_to(world.index, tmp_path / "out.sam", fastq, params=preset(name, **options))
-    checker = Checker(world.genome, reads, paired=False, long_scoring=scoring_of(name))
+    params = preset(name, **options)
+    map_to(world.index, tmp_path / "out.sam", fastq, params=params)
+    scoring = Scoring(*params.long.scoring)
+    checker = Checker(world.genome, reads, paired=False, long_scoring=scoring)
     assert checker.check_file(tmp_path / "out.sam") == []
     return records_of(tmp_path / "out.sam")
 
@@ -123,6 +121,34 @@ def test_reads_lie_where_they_come_from_and_records_are_valid(
             and record.mapping_quality >= 30
         )
     assert good >= 0.97 * len(reads)
+
+
+@pytest.mark.parametrize(
+    "scores",
+    [
+        {"match": 3, "mismatch": 6, "gap_open": (5, 30), "gap_extend": (3, 1)},
+        {"gap_open": 9, "gap_extend": 2, "end_bonus": 0},
+        {"match": 15, "mismatch": 200, "gap_open": (200, 200), "gap_extend": (200, 100)},
+    ],
+)
+def test_scores_are_those_given(
+    long_world: LongWorld, tmp_path: Path, scores: dict[str, Any]
+) -> None:
+    reads = [read for i, read in enumerate(long_world.reads) if i % 3 < 2][:20]
+    records = checked(long_world, tmp_path, reads, "ont", **scores)
+    assert sum(not record.is_unmapped for record in records) >= 20
+    plain = checked(long_world, tmp_path, reads, "ont")
+    assert [r.get_tag("AS") for r in records] != [r.get_tag("AS") for r in plain]
+
+
+def test_the_lowest_score_is_that_given(long_world: LongWorld, tmp_path: Path) -> None:
+    reads = long_world.reads[:20]
+    plain = checked(long_world, tmp_path, reads, "ont")
+    scores = sorted(record.get_tag("AS") for record in plain if not record.flag & 0x900)
+    assert scores[0] < scores[10]
+    records = checked(long_world, tmp_path, reads, "ont", min_score=scores[10])
+    found = sorted(r.get_tag("AS") for r in records if not r.is_unmapped)
+    assert found == scores[10:]
 
 
 def test_secondary_records_and_soft_clips(long_world: LongWorld, tmp_path: Path) -> None:
