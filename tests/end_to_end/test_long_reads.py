@@ -18,6 +18,7 @@ from mapper.index.index import Index
 from mapper.mapping.options import map_params
 from mapper.params import PRESETS, MapParams
 from mapper.sorting.options import SortOptions
+from tests.end_to_end.test_valid_output import needs_picard, validate
 from tests.helpers.mapping_runs import build_index, map_to, records_of
 from tests.helpers.read_batches import mutated, random_letters
 from tests.helpers.simulate import Place, Read, write_fasta, write_fastq
@@ -287,6 +288,45 @@ def test_sorted_output_holds_the_same_records(long_world: LongWorld, tmp_path: P
     )
     assert plain == ordered
     assert (tmp_path / "b.bam.bai").exists()
+
+
+@needs_picard
+@pytest.mark.parametrize("name", ["sr", "hifi", "ont", "asm"])
+@pytest.mark.parametrize("output", ["x.bam", "x.cram"])
+def test_picard_finds_nothing(
+    long_world: LongWorld, tmp_path: Path, name: str, output: str
+) -> None:
+    """Of split reads with hard and soft clips, and reads without a place.
+
+    Picard cannot count the mismatches of secondary records (``-a``), whose SEQ is ``*``.
+    """
+    rng = np.random.default_rng(9)
+    reference = tmp_path / "g.fa"
+    write_fasta(reference, long_world.genome)
+    pysam.faidx(str(reference))
+    pysam.dict("-o", str(reference.with_suffix(".dict")), str(reference), catch_stdout=False)
+    c1, c2 = long_world.genome["c1"], long_world.genome["c2"]
+    reads = [
+        *long_world.reads,
+        read_of("split", c2[500:3000] + opposite(c1[500:3000])),
+        read_of("inverted", c1[1000:5000] + opposite(c1[5000:6500]) + c1[6500:9000]),
+        read_of("copies", c1[2900:3700] * 2),
+        read_of("foreign", random_letters(rng, 3000)),
+        read_of("short", c1[700:820]),
+    ]
+    fastq = write_fastq(tmp_path / "in.fq", reads)
+    for whole in (False, True):
+        params = preset(
+            name, soft_clip_supplementary=whole, extended_cigar=whole,
+            cs="short" if whole else None,
+        )  # fmt: skip
+        map_to(
+            long_world.index, tmp_path / output, fastq, params=params, reference=str(reference),
+            sort=SortOptions(str(tmp_path)), read_group=r"@RG\tID:a\tSM:s\tPL:ONT",
+        )  # fmt: skip
+        records = pysam.view("-c", "-f2048", "-T", str(reference), str(tmp_path / output))
+        assert int(records) >= 2
+        assert validate(tmp_path / output, reference) == "No errors found"
 
 
 def test_odd_reads(long_world: LongWorld, tmp_path: Path) -> None:
