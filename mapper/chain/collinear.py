@@ -67,22 +67,26 @@ def gap_cost(length):
     return _GAP_BASE * length + (log2_units(length + 1) >> 1)
 
 
-NEAREST_BITS = 16
-"""Of the distance to a predecessor, in anchors: lookbacks are shorter than 2**16."""
+_DISTANCE_BITS = 16
+"""Of the distance to a predecessor, in items: lookbacks are shorter than 2**16."""
 
-_NONE = (1 << NEAREST_BITS) - 1
+_MOST_DISTANCE = (1 << _DISTANCE_BITS) - 1
+
+
+@core
+def group_of(contig_starts, strand, text_pos):
+    """Return the number of a strand and of the contig of a text position."""
+    return len(contig_starts) * np.int64(strand) + np.int64(find_contig(contig_starts, text_pos))
 
 
 @core
 def fill_items(anchors, first, end, contig_starts, items, lanes):
     """Make items of the anchors first:end, the anchors of a read."""
-    n_contigs = len(contig_starts)
     for row in range(first + lanes.lane, end, lanes.n_lanes):
         i = row - first
         text_pos, length = anchors.text_pos[row], np.int64(anchors.length[row])
         query_start = np.int64(anchors.query_start[row])
-        contig = np.int64(find_contig(contig_starts, text_pos))
-        items.group[i] = n_contigs * anchors.strand[row] + contig
+        items.group[i] = group_of(contig_starts, anchors.strand[row], text_pos)
         items.query_start[i] = query_start
         items.query_end[i] = query_start + length
         items.text_start[i] = text_pos
@@ -108,8 +112,8 @@ def link_items(items, n, band, max_gap, lookback, score, parent, lanes):
     for i in range(n):
         best, before = np.int64(items.weight[i]), np.int64(-1)
         query_start, text_start = items.query_start[i], items.text_start[i]
-        last = max(np.int64(i) - 1 - lookback, np.int64(-1))
-        for j in range(np.int64(i) - 1 - lanes.lane, last, -lanes.n_lanes):
+        stop = max(np.int64(i) - 1 - lookback, np.int64(-1))
+        for j in range(np.int64(i) - 1 - lanes.lane, stop, -lanes.n_lanes):
             if items.group[j] != items.group[i] or items.text_end[j] < text_start - max_gap:
                 break
             gap_on_query = query_start - items.query_end[j]
@@ -128,12 +132,12 @@ def link_items(items, n, band, max_gap, lookback, score, parent, lanes):
             reached = score[j] + items.weight[i] - UNITS * common - gap_cost(shift)
             if reached > best:
                 best, before = reached, np.int64(j)
-        # The best of all lanes; of equal ones no predecessor, which cannot be worse, or the
-        # nearest. Scores are below 2**34: of reads of 2**27 bases.
-        nearness = _NONE if before < 0 else _NONE - (np.int64(i) - before)
-        found = lane_max((best << NEAREST_BITS) | nearness, lanes)
-        distance = _NONE - (found & _NONE)
-        score[i] = found >> NEAREST_BITS
+        # The best of all lanes as one number: of equal scores that without a predecessor is the
+        # highest, then that of the nearest. Scores of a read of 2**27 bases have 33 bits.
+        distance = np.int64(0) if before < 0 else np.int64(i) - before
+        found = lane_max((best << _DISTANCE_BITS) | (_MOST_DISTANCE - distance), lanes)
+        distance = _MOST_DISTANCE - (found & _MOST_DISTANCE)
+        score[i] = found >> _DISTANCE_BITS
         parent[i] = np.int64(i) - distance if distance else np.int64(-1)
 
 

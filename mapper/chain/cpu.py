@@ -15,6 +15,7 @@ from mapper.chain.collinear import (
     UNITS,
     Items,
     fill_items,
+    group_of,
     link_items,
     new_items,
     take_chains,
@@ -124,14 +125,12 @@ def _as_items(anchors, first_anchor, contig_starts, n_chains, members, ends, cha
         np.empty(n_chains, np.int64), np.empty(n_chains, np.int64), np.empty(n_chains, np.int64),
         np.empty(n_chains, np.int64), np.empty(n_chains, np.int64), np.empty(n_chains, np.int64),
     )  # fmt: skip
-    n_contigs = len(contig_starts)
     for row in range(n_chains):
         chain = order[row]
         first = first_anchor + members[ends[chain] - 1]
         last = first_anchor + keys[chain]
         text_pos, length = anchors.text_pos[last], np.int64(anchors.length[last])
-        contig = np.int64(find_contig(contig_starts, text_pos))
-        chains.group[row] = n_contigs * anchors.strand[last] + contig
+        chains.group[row] = group_of(contig_starts, anchors.strand[last], text_pos)
         chains.query_start[row] = anchors.query_start[first]
         chains.query_end[row] = anchors.query_start[last] + length
         chains.text_start[row] = anchors.text_pos[first]

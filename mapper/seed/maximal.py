@@ -258,6 +258,10 @@ def sort_together(keys, lengths, n, lanes):
     ----------
     keys, lengths
         int64, by :func:`anchor_key`; int32.
+
+    References
+    ----------
+    Batcher (1968), doi:10.1145/1468075.1468121.
     """
     size = np.int64(1)  # of sorted runs
     while size < n:
@@ -281,8 +285,8 @@ def sort_together(keys, lengths, n, lanes):
 def drop_duplicates(keys, lengths, n, lanes):
     """Drop all but the first of equal keys among `n` sorted ones, in place; return how many stay.
 
-    A lane overwrites no key that is yet to be compared: none is moved backward, and the key
-    before the next that is looked at stays in its row unless that is behind those kept.
+    No key is overwritten before it is compared: rows are written when all lanes have read theirs,
+    and the last row of those read so far only by its own key, if no duplicate came before it.
     """
     n_kept = np.int64(0)
     before = (np.int64(1) << lanes.lane) - 1  # the lanes before this one
