@@ -28,7 +28,7 @@ help:
 	@echo "make test          all but the slowest tests, 7 minutes (PYTEST_ARGS='tests/seed -x' for some)"
 	@echo "make test-all      everything that needs no Slurm, 15 minutes"
 	@echo "make simulate      the tests of CUDA kernels in numba's simulator, 5 minutes"
-	@echo "make fuzz          more damaged and odd input files than the tests read"
+	@echo "make fuzz          more damaged, odd and mixed input files than the tests read"
 	@echo "make test-profiles every profile of the workflow, with all executor plugins"
 	@echo "make test-slurm    the workflow on a running Slurm with two GPUs (docs/cluster.md), 20 minutes"
 	@echo "make test-package  build wheels and sdist, install a wheel alone, map with it; 5 minutes"
@@ -77,7 +77,7 @@ simulate: $(STAMP)
 	$(SIMULATED) -m gpu
 
 fuzz: $(STAMP)
-	$(PYTEST) -n auto --hypothesis-profile budget tests/io/test_fuzz.py
+	$(PYTEST) -n auto --hypothesis-profile budget tests/io/test_fuzz.py tests/end_to_end/test_fuzz.py
 
 # Dry runs of every profile, and a run without a shared disk.
 test-profiles: $(STAMP)

@@ -108,6 +108,13 @@ class AnchorBatch(NamedTuple):
     frequent: np.ndarray  # int32 (n_reads,): bases of windows left out as too frequent
 
 
+class LinkBatch(NamedTuple):
+    """The best chain that ends with each anchor of long reads (``chain/collinear.py``)."""
+
+    score: np.ndarray  # int64, in units
+    parent: np.ndarray  # int64: the anchor before it, counted from the read's first; -1 for none
+
+
 class ChainBatch(NamedTuple):
     """Collinear chains of the anchors of long reads, best score first."""
 

@@ -107,7 +107,7 @@ class ChainParams(NamedTuple):
     max_gap: int = 5000
     """Largest gap between neighbours, on the read and in the text."""
     lookback: int = 1000
-    """Predecessors that are looked at."""
+    """Predecessors that are looked at; fewer than 2**16."""
     min_score: int = 40
     """Chains of fewer matched bases, less gap costs, are dropped."""
     long_band: int = 20_000

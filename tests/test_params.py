@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from mapper.errors import UsageError
-from mapper.mapping.options import WHOLE_NUMBERS, map_params
-from mapper.params import COPIES, KEEP_ALL, PRESETS, IndexParams, MapParams
+from mapper.mapping.options import LONG_SCORES, WHOLE_NUMBERS, map_params
+from mapper.params import COPIES, KEEP_ALL, PRESETS, IndexParams, MapParams, TwoPieceScoring
 
 
 def test_default_table_sizes() -> None:
@@ -40,8 +40,49 @@ def test_seeds_have_rows_for_the_copies_of_a_reference() -> None:
 
 @pytest.mark.parametrize("preset", ["hifi", "ont", "asm"])
 @pytest.mark.parametrize("name", WHOLE_NUMBERS)
-def test_presets_of_long_reads_refuse_the_scores_of_short_ones(preset: str, name: str) -> None:
-    with pytest.raises(UsageError, match="those of the preset"):
-        map_params({"preset": preset, name: 20})
-    assert map_params({"preset": "sr", name: 20}).long == PRESETS["sr"]
+def test_options_are_of_short_reads_or_of_long_ones(preset: str, name: str) -> None:
+    assert map_params({"preset": "sr", name: 15}).long == PRESETS["sr"]
     assert map_params({"preset": preset, name: None}).long == PRESETS[preset]
+    if name not in LONG_SCORES:
+        with pytest.raises(UsageError, match=f"{name}=15 and preset=.*is of short reads"):
+            map_params({"preset": preset, name: 15})
+        return
+    found = map_params({"preset": preset, name: 15})
+    assert found.long != PRESETS[preset]
+    assert found.extend == MapParams().extend  # of pairs
+
+
+def test_scores_of_long_reads() -> None:
+    given = {"match": 3, "mismatch": 7, "gap_open": (5, 30), "gap_extend": [3, 2], "end_bonus": 4}
+    found = map_params({"preset": "ont", **given, "min_score": 50}).long
+    assert found.scoring == TwoPieceScoring(3, 7, 5, 3, 30, 2)
+    assert (found.pieces.end_bonus, found.pieces.min_score) == (4, 50)
+    assert (
+        found._replace(scoring=PRESETS["ont"].scoring, pieces=PRESETS["ont"].pieces)
+        == (PRESETS["ont"])
+    )
+    one_piece = map_params({"preset": "hifi", "gap_open": 8, "gap_extend": 2}).long.scoring
+    assert one_piece == TwoPieceScoring(1, 4, 8, 2, 8, 2)
+    others = map_params({"preset": "hifi", "match": 2}).long
+    assert others.scoring == PRESETS["hifi"].scoring._replace(match=2)
+    assert others.pieces == PRESETS["hifi"].pieces
+
+
+@pytest.mark.parametrize(
+    ("preset", "name", "value", "message"),
+    [
+        ("ont", "match", 16, "match=16: 1 to 15 is expected"),
+        ("ont", "match", (1, 2), r"match=\(1, 2\): 1 to 15 is expected"),
+        ("ont", "gap_open", (4, 201), r"gap_open=\(4, 201\): 0 to 200, or two such numbers, are"),
+        ("ont", "gap_extend", (4, 24, 5), "two such numbers"),
+        ("ont", "gap_extend", (1, 2), "gap extensions 1 and 2: the second piece"),
+        ("ont", "gap_extend", (2, 0), r"gap_extend=\(2, 0\): 1 to 200"),
+        ("ont", "min_score", 0, "min_score=0: 1 to 1000000 is expected"),
+        ("hifi", "mismatch", "4", "mismatch='4': 1 to 200 is expected"),
+        ("sr", "gap_open", (4, 24), "gaps of short reads have one number"),
+        ("sr", "gap_extend", (2, 1), r"gap_extend=\(2, 1\): gaps of short reads have one"),
+    ],
+)  # fmt: skip
+def test_scores_that_are_refused(preset: str, name: str, value: object, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        map_params({"preset": preset, name: value})

@@ -69,13 +69,15 @@ class AlignmentOptions(TypedDict, total=False):
     """Options of :class:`Aligner` on scores, seeds and records; defaults as of the command."""
 
     match: int
-    """Score of a match, 1; the defaults of the other scores are multiplied by it."""
+    """Score of a match, 1; the defaults of the other scores are multiplied by it. These are the
+    defaults of short reads. With `preset` hifi, ont or asm the scores are those of long reads,
+    whose defaults are the preset's."""
     mismatch: int
     """Subtracted for a mismatch: 4."""
-    gap_open: int
+    gap_open: int | tuple[int, int]
     """A gap of n bases costs ``gap_open + n * gap_extend``: 6, and"""
-    gap_extend: int
-    """1."""
+    gap_extend: int | tuple[int, int]
+    """1. Two numbers each, with such a preset: the lower of both sums."""
     end_bonus: int
     """Bonus of reaching an end of the read: 5."""
     min_score: int

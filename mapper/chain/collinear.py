@@ -24,8 +24,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from mapper.index.reference import find_contig
 from mapper.jit.accelerate import core
 from mapper.jit.intrinsics import leading_zeros
+from mapper.jit.lanes import lane_max
 
 UNITS = 64
 """Score units of a matched base."""
@@ -35,7 +37,7 @@ _GAP_BASE = 10
 
 
 class Items(NamedTuple):
-    """Anchors or chains of one read."""
+    """Anchors or chains of one read. The types are those of the CPU."""
 
     group: np.ndarray  # int64: strand and contig
     query_start: np.ndarray  # int64
@@ -65,8 +67,35 @@ def gap_cost(length):
     return _GAP_BASE * length + (log2_units(length + 1) >> 1)
 
 
+_DISTANCE_BITS = 16
+"""Of the distance to a predecessor, in items: lookbacks are shorter than 2**16."""
+
+_MOST_DISTANCE = (1 << _DISTANCE_BITS) - 1
+
+
 @core
-def link_items(items, n, band, max_gap, lookback, score, parent):
+def group_of(contig_starts, strand, text_pos):
+    """Return the number of a strand and of the contig of a text position."""
+    return len(contig_starts) * np.int64(strand) + np.int64(find_contig(contig_starts, text_pos))
+
+
+@core
+def fill_items(anchors, first, end, contig_starts, items, lanes):
+    """Make items of the anchors first:end, the anchors of a read."""
+    for row in range(first + lanes.lane, end, lanes.n_lanes):
+        i = row - first
+        text_pos, length = anchors.text_pos[row], np.int64(anchors.length[row])
+        query_start = np.int64(anchors.query_start[row])
+        items.group[i] = group_of(contig_starts, anchors.strand[row], text_pos)
+        items.query_start[i] = query_start
+        items.query_end[i] = query_start + length
+        items.text_start[i] = text_pos
+        items.text_end[i] = text_pos + length
+        items.weight[i] = UNITS * length
+
+
+@core
+def link_items(items, n, band, max_gap, lookback, score, parent, lanes):
     """Find the best chain that ends with each item.
 
     Parameters
@@ -77,11 +106,14 @@ def link_items(items, n, band, max_gap, lookback, score, parent):
     score, parent
         int64, get f(i), and the item before i in its chain, or -1. Of equal predecessors the
         nearest.
+    lanes
+        Share the predecessors of an item (:mod:`mapper.jit.lanes`).
     """
     for i in range(n):
-        best, before = items.weight[i], np.int64(-1)
+        best, before = np.int64(items.weight[i]), np.int64(-1)
         query_start, text_start = items.query_start[i], items.text_start[i]
-        for j in range(i - 1, max(np.int64(i) - 1 - lookback, np.int64(-1)), -1):
+        stop = max(np.int64(i) - 1 - lookback, np.int64(-1))
+        for j in range(np.int64(i) - 1 - lanes.lane, stop, -lanes.n_lanes):
             if items.group[j] != items.group[i] or items.text_end[j] < text_start - max_gap:
                 break
             gap_on_query = query_start - items.query_end[j]
@@ -100,8 +132,13 @@ def link_items(items, n, band, max_gap, lookback, score, parent):
             reached = score[j] + items.weight[i] - UNITS * common - gap_cost(shift)
             if reached > best:
                 best, before = reached, np.int64(j)
-        score[i] = best
-        parent[i] = before
+        # The best of all lanes as one number: of equal scores that without a predecessor is the
+        # highest, then that of the nearest. Scores of a read of 2**27 bases have 33 bits.
+        distance = np.int64(0) if before < 0 else np.int64(i) - before
+        found = lane_max((best << _DISTANCE_BITS) | (_MOST_DISTANCE - distance), lanes)
+        distance = _MOST_DISTANCE - (found & _MOST_DISTANCE)
+        score[i] = found >> _DISTANCE_BITS
+        parent[i] = np.int64(i) - distance if distance else np.int64(-1)
 
 
 @core

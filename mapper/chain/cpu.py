@@ -9,11 +9,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapper.batch import AnchorBatch, ChainBatch, LocusBatch, SeedBatch
+from mapper.batch import AnchorBatch, ChainBatch, LinkBatch, LocusBatch, SeedBatch
 from mapper.batch_ops import longest_row
-from mapper.chain.collinear import UNITS, Items, link_items, new_items, take_chains
+from mapper.chain.collinear import (
+    UNITS,
+    Items,
+    fill_items,
+    group_of,
+    link_items,
+    new_items,
+    take_chains,
+)
 from mapper.index.reference import contig_bounds, find_contig
 from mapper.jit.accelerate import core, driver
+from mapper.jit.lanes import ONE_LANE
 from mapper.params import ChainParams
 from mapper.sorting.record_order import stable_order
 
@@ -60,28 +69,40 @@ def find_loci(seeds: SeedBatch, contig_starts: np.ndarray, contig_lens: np.ndarr
 # --- long reads ---
 
 
-@core
-def _fill_items(anchors, first, end, contig_starts, items):
-    """Make items of the anchors first:end of a read."""
-    n_contigs = len(contig_starts)
-    for row in range(first, end):
-        i = row - first
-        text_pos, length = anchors.text_pos[row], np.int64(anchors.length[row])
-        contig = np.int64(find_contig(contig_starts, text_pos))
-        items.group[i] = n_contigs * anchors.strand[row] + contig
-        items.query_start[i] = anchors.query_start[row]
-        items.query_end[i] = anchors.query_start[row] + length
-        items.text_start[i] = text_pos
-        items.text_end[i] = text_pos + length
-        items.weight[i] = UNITS * length
+@driver
+def _link_reads(anchors, contig_starts, items, params, links):
+    for read in range(len(anchors.anchor_offsets) - 1):
+        first, end = anchors.anchor_offsets[read], anchors.anchor_offsets[read + 1]
+        fill_items(anchors, first, end, contig_starts, items, ONE_LANE)
+        link_items(
+            items, end - first, params.band, params.max_gap, params.lookback,
+            links.score[first:end], links.parent[first:end], ONE_LANE,
+        )  # fmt: skip
+
+
+def link_anchors(anchors: AnchorBatch, contig_starts: np.ndarray, params: ChainParams) -> LinkBatch:
+    """Find the best chain that ends with each anchor.
+
+    Parameters
+    ----------
+    contig_starts
+        int64, shape (n_contigs,): text position of each contig's first base.
+
+    Notes
+    -----
+    Heuristic: of the anchors before one, the last ``lookback`` are looked at.
+    """
+    n = len(anchors.strand)
+    links = LinkBatch(np.empty(n, np.int64), np.empty(n, np.int64))
+    items = new_items(int(longest_row(anchors.anchor_offsets)))
+    _link_reads(anchors, contig_starts, items, params, links)
+    return links
 
 
 @driver
-def _chains_of(items, n, band, max_gap, params):
-    """Chain items; return the number of chains, and as :func:`take_chains` their members."""
-    score = np.empty(n, np.int64)
-    parent = np.empty(n, np.int64)
-    link_items(items, n, band, max_gap, params.lookback, score, parent)
+def _take(score, parent, params):
+    """Take chains of linked items; return their number and, as :func:`take_chains`, members."""
+    n = len(score)
     order = stable_order(-score)
     members = np.empty(n, np.int64)
     ends = np.zeros(n, np.int64)
@@ -94,11 +115,11 @@ def _chains_of(items, n, band, max_gap, params):
 
 
 @driver
-def _as_items(items, n_chains, members, ends, chain_score):
+def _as_items(anchors, first_anchor, contig_starts, n_chains, members, ends, chain_score):
     """Return the chains as items in their order, and the chain of each."""
     keys = np.empty(n_chains, np.int64)
     for chain in range(n_chains):
-        keys[chain] = members[ends[chain - 1] if chain else 0]  # items are sorted by their ends
+        keys[chain] = members[ends[chain - 1] if chain else 0]  # anchors are sorted by their ends
     order = stable_order(keys)
     chains = Items(
         np.empty(n_chains, np.int64), np.empty(n_chains, np.int64), np.empty(n_chains, np.int64),
@@ -106,35 +127,40 @@ def _as_items(items, n_chains, members, ends, chain_score):
     )  # fmt: skip
     for row in range(n_chains):
         chain = order[row]
-        last, first = members[ends[chain - 1] if chain else 0], members[ends[chain] - 1]
-        chains.group[row] = items.group[last]
-        chains.query_start[row] = items.query_start[first]
-        chains.query_end[row] = items.query_end[last]
-        chains.text_start[row] = items.text_start[first]
-        chains.text_end[row] = items.text_end[last]
+        first = first_anchor + members[ends[chain] - 1]
+        last = first_anchor + keys[chain]
+        text_pos, length = anchors.text_pos[last], np.int64(anchors.length[last])
+        chains.group[row] = group_of(contig_starts, anchors.strand[last], text_pos)
+        chains.query_start[row] = anchors.query_start[first]
+        chains.query_end[row] = anchors.query_start[last] + length
+        chains.text_start[row] = anchors.text_pos[first]
+        chains.text_end[row] = text_pos + length
         chains.weight[row] = chain_score[chain]
     return chains, order
 
 
 @driver
-def _chain_read(anchors, first, end, contig_starts, items, params):
-    """Chain the anchors of a read: return the joined chains' scores, and their anchors' rows.
+def _chain_read(anchors, first, end, contig_starts, links, params):
+    """Chain the linked anchors of a read: return the joined chains' scores and anchors' rows.
 
     Returns
     -------
     n_chains, scores, ends, rows
         Best chain first; the rows of each, ascending, end at ``ends``.
     """
-    n = end - first
-    _fill_items(anchors, first, end, contig_starts, items)
-    n_parts, parts, part_ends, part_score = _chains_of(
-        items, n, params.band, params.max_gap, params
+    n_parts, parts, part_ends, part_score = _take(
+        links.score[first:end], links.parent[first:end], params
     )
-    chains, part_of = _as_items(items, n_parts, parts, part_ends, part_score)
-    n_chains, members, ends, score = _chains_of(
-        chains, n_parts, params.long_band, params.long_gap, params
+    chains, part_of = _as_items(
+        anchors, first, contig_starts, n_parts, parts, part_ends, part_score
     )
-    rows = np.empty(n, np.int64)
+    score = np.empty(n_parts, np.int64)
+    parent = np.empty(n_parts, np.int64)
+    link_items(
+        chains, n_parts, params.long_band, params.long_gap, params.lookback, score, parent, ONE_LANE
+    )
+    n_chains, members, ends, score = _take(score, parent, params)
+    rows = np.empty(end - first, np.int64)
     row_ends = np.empty(n_chains, np.int64)
     n_rows = np.int64(0)
     for chain in range(n_chains):
@@ -150,14 +176,14 @@ def _chain_read(anchors, first, end, contig_starts, items, params):
 
 
 @driver
-def _chain_reads(anchors, contig_starts, items, params, columns):
+def _chain_reads(anchors, contig_starts, links, params, columns):
     n_reads = len(anchors.anchor_offsets) - 1
     strand, ref_id, score, anchor_offsets, query_start, text_pos, length = columns
     offsets = np.zeros(n_reads + 1, np.int64)
     n_chains = n_anchors = np.int64(0)
     for read in range(n_reads):
         first, end = anchors.anchor_offsets[read], anchors.anchor_offsets[read + 1]
-        n, scores, ends, rows = _chain_read(anchors, first, end, contig_starts, items, params)
+        n, scores, ends, rows = _chain_read(anchors, first, end, contig_starts, links, params)
         for chain in range(n):
             start = ends[chain - 1] if chain else np.int64(0)
             head = rows[start]
@@ -176,32 +202,32 @@ def _chain_reads(anchors, contig_starts, items, params, columns):
 
 
 def chain_anchors(
-    anchors: AnchorBatch, contig_starts: np.ndarray, params: ChainParams
-) -> ChainBatch:
+    anchors: AnchorBatch, contig_starts: np.ndarray, params: ChainParams,
+    links: LinkBatch | None = None,
+) -> ChainBatch:  # fmt: skip
     """Chain the anchors of each read, then join chains over long gaps.
 
     Parameters
     ----------
     contig_starts
         int64, shape (n_contigs,): text position of each contig's first base.
+    links
+        Of the anchors; None to find them.
 
     Returns
     -------
     Chains that reach ``min_score``, best first; each anchor belongs to one at most. The parts of a
     joined chain may overlap by some anchors.
-
-    Notes
-    -----
-    Heuristic: of the anchors before one, the last ``lookback`` are looked at.
     """
+    if links is None:
+        links = link_anchors(anchors, contig_starts, params)
     n = len(anchors.strand)
-    most = int(longest_row(anchors.anchor_offsets))
     columns = (
         np.empty(n, np.uint8), np.empty(n, np.int32), np.empty(n, np.int32),
         np.zeros(n + 1, np.int64), np.empty(n, np.int32), np.empty(n, np.int64),
         np.empty(n, np.int32),
     )  # fmt: skip
-    offsets = _chain_reads(anchors, contig_starts, new_items(most), params, columns)
+    offsets = _chain_reads(anchors, contig_starts, links, params, columns)
     strand, ref_id, score, anchor_offsets, query_start, text_pos, length = columns
     n_chains, n_anchors = offsets[-1], anchor_offsets[offsets[-1]]
     return ChainBatch(

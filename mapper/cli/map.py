@@ -19,6 +19,7 @@ from mapper.errors import UsageError
 from mapper.mapping.options import (
     SHORT_READS,
     SWITCHES,
+    TWO_PIECES,
     default_of,
     insert_size_model,
     map_params,
@@ -42,9 +43,12 @@ class _Option(NamedTuple):
 
 _OPTIONS = (
     _Option(("-A", "--match"), "match",
-            "score of a match; the defaults of -B, -G, -E, -L, -T and -U are multiplied by it"),
+            "score of a match; of short reads the defaults of -B, -G, -E, -L, -T and -U are "
+            "multiplied by it"),
     _Option(("-B", "--mismatch"), "mismatch", "penalty of a mismatch"),
-    _Option(("-G", "--gap-open"), "gap_open", "penalty of opening a gap (bwa's -O)"),
+    _Option(("-G", "--gap-open"), "gap_open",
+            "penalty of opening a gap (the -O of bwa and minimap2); of long reads also two, "
+            "such as -G 4,24 -E 2,1: a gap costs the lower of both sums"),
     _Option(("-E", "--gap-extend"), "gap_extend", "penalty of each gap base"),
     _Option(("-L", "--end-bonus"), "end_bonus", "bonus of reaching a read's end"),
     _Option(("-T", "--min-score"), "min_score",
@@ -123,14 +127,26 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     return parser
 
 
+def _one_or_two(text: str) -> int | tuple[int, ...]:
+    """Parse ``N`` or ``N,N``."""
+    try:
+        numbers = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        numbers = ()
+    if not 1 <= len(numbers) <= 2:
+        raise argparse.ArgumentTypeError(f"{text!r}: N or N,N is expected")
+    return numbers[0] if len(numbers) == 1 else numbers
+
+
 def _add_alignment(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("alignment")
     group.add_argument(
         "--preset", choices=PRESETS, default=SHORT_READS,
         help=f"sr: single reads of more than {MAX_READ_LEN} bases are mapped as long ones; hifi, "
         "ont (PacBio HiFi and nanopore reads) or asm (assembled contigs): all single reads are. "
-        "Long reads have the scores and seeds of the preset: -A to -U, -k and -c are of short "
-        "reads, and refused with hifi, ont and asm (default: %(default)s)",
+        "The options -A to -c below are of short reads; with hifi, ont and asm, -A to -T are of "
+        "long ones, whose defaults are the preset's, and -U, -k and -c are refused "
+        "(default: %(default)s)",
     )  # fmt: skip
     group.add_argument(
         "-I", "--insert-size", metavar="MEAN[,SD[,MAX[,MIN]]]",
@@ -145,7 +161,9 @@ def _add_alignment(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     for option in _OPTIONS:
         group.add_argument(
-            *option.flags, dest=option.name, type=int, metavar="N",
+            *option.flags, dest=option.name,
+            type=_one_or_two if option.name in TWO_PIECES else int,
+            metavar="N[,N]" if option.name in TWO_PIECES else "N",
             help=f"{option.text} (default: {default_of(option.name)})",
         )  # fmt: skip
 

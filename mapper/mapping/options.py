@@ -10,7 +10,15 @@ from numbers import Integral
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mapper.errors import UsageError, option
-from mapper.params import LONG_CS, MAX_READ_LEN, NO_CS, PRESETS, SHORT_CS, MapParams
+from mapper.params import (
+    LONG_CS,
+    MAX_READ_LEN,
+    NO_CS,
+    PRESETS,
+    SHORT_CS,
+    LongParams,
+    MapParams,
+)
 
 if TYPE_CHECKING:
     from mapper.pair.insert_size import InsertSizeModel
@@ -42,7 +50,20 @@ WHOLE_NUMBERS = {
     "seed_len": WholeNumber("seed", 0, MAX_READ_LEN),
     "max_occ": WholeNumber("seed", 1, 1_000_000),
 }
-"""Options with a whole number, by name."""
+"""Options with a whole number, by name. Limits and defaults are those of short reads."""
+
+LONG_SCORES = {
+    "match": (1, 15),  # a read of 2**27 bases scores less than 2**31
+    "mismatch": (1, 200),
+    "gap_open": (0, 200),
+    "gap_extend": (1, 200),
+    "end_bonus": (0, 1000),
+    "min_score": (1, 1_000_000),
+}
+"""Lowest and highest values of the options that long reads have, too, by name."""
+
+TWO_PIECES = ("gap_open", "gap_extend")
+"""Options that may be two numbers for long reads: one for each piece of a gap's cost."""
 
 SWITCHES = ("extended_cigar", "soft_clip_supplementary", "all_alignments", "ds")
 """Options of records that are on or off."""
@@ -79,12 +100,26 @@ def map_params(given: Mapping[str, Any]) -> MapParams:
         For values out of range.
     """
     values: dict[str, dict[str, Any]] = {"seed": {}, "extend": {}, "pair": {}}
+    preset = given.get("preset") or SHORT_READS
+    if preset not in PRESETS:
+        raise UsageError(f"{option('preset', preset)}: {', '.join(PRESETS)} are expected")
+    is_long = preset != SHORT_READS
     match: int = _DEFAULTS.extend.match
-    if _is_whole(given.get("match")):  # else it is refused below, unless it is None
+    if not is_long and _is_whole(given.get("match")):  # else it is refused below, or None
         match = given["match"]
     for name, (stage, lowest, highest, scales) in WHOLE_NUMBERS.items():
         value = given.get(name)
-        if value is None:
+        if is_long and value is not None and name not in LONG_SCORES:
+            raise UsageError(
+                f"{option(name, value)} and {option('preset', preset)}: it is of short reads; "
+                "leave one of both out"
+            )
+        if name in TWO_PIECES and _is_pair(value) and not is_long:
+            raise UsageError(
+                f"{_shown(name, value)}: gaps of short reads have one number, of long reads two; "
+                f"{option('preset')} hifi, ont or asm maps single reads as long ones"
+            )
+        if value is None or is_long:  # of pairs with a preset for long reads
             value = default_of(name) * (match if scales else 1)
         elif not _is_whole(value) or not lowest <= value <= highest:
             raise UsageError(f"{option(name, value)}: {lowest} to {highest} is expected")
@@ -98,23 +133,49 @@ def map_params(given: Mapping[str, Any]) -> MapParams:
     cs = given.get("cs")
     if cs is not None and cs not in CS_FORMS:
         raise UsageError(f"{option('cs', cs)}: {', '.join(CS_FORMS)} are expected")
-    preset = given.get("preset") or SHORT_READS
-    if preset not in PRESETS:
-        raise UsageError(f"{option('preset', preset)}: {', '.join(PRESETS)} are expected")
-    for name in WHOLE_NUMBERS:
-        if preset != SHORT_READS and given.get(name) is not None:
-            raise UsageError(
-                f"{option(name, given[name])} and {option('preset', preset)}: the scores and seeds "
-                f"of long reads are those of the preset; leave one of both out"
-            )
     return MapParams(
-        long=PRESETS[preset],
+        long=_long_params(PRESETS[preset], given) if is_long else PRESETS[preset],
         longest_short=MAX_READ_LEN if preset == SHORT_READS else -1,
         seed=_DEFAULTS.seed._replace(**values["seed"]),
         extend=_DEFAULTS.extend._replace(**values["extend"]),
         pair=_DEFAULTS.pair._replace(**values["pair"]),
         record=_DEFAULTS.record._replace(**switches, cs=NO_CS if cs is None else CS_FORMS[cs]),
     )
+
+
+def _long_params(params: LongParams, given: Mapping[str, Any]) -> LongParams:
+    """Return the parameters of long reads with given scores; others stay, as in minimap2."""
+    values: dict[str, int] = {}
+    for name, (lowest, highest) in LONG_SCORES.items():
+        value = given.get(name)
+        if value is None:
+            continue
+        pieces = value if name in TWO_PIECES and _is_pair(value) else (value, value)
+        if not all(_is_whole(piece) and lowest <= piece <= highest for piece in pieces):
+            kinds = ", or two such numbers, are" if name in TWO_PIECES else " is"
+            raise UsageError(f"{_shown(name, value)}: {lowest} to {highest}{kinds} expected")
+        if name in TWO_PIECES:
+            values |= {f"{name}{i + 1}": int(piece) for i, piece in enumerate(pieces)}
+        else:
+            values[name] = int(value)
+    of_pieces = {name: values.pop(name) for name in ("end_bonus", "min_score") if name in values}
+    if values:
+        from mapper.two_piece_band import difference_type
+
+        params = params._replace(scoring=params.scoring._replace(**values))
+        difference_type(params.scoring)  # refuses scores that alignment cannot hold
+    return params._replace(pieces=params.pieces._replace(**of_pieces))
+
+
+def _is_pair(value: object) -> bool:
+    return isinstance(value, tuple | list) and len(value) == 2
+
+
+def _shown(name: str, value: object) -> str:
+    """Return an option as users give it, two numbers as ``4,24`` or ``(4, 24)``."""
+    if option(name).startswith("-") and isinstance(value, tuple | list):
+        value = ",".join(map(str, value))
+    return option(name, value)
 
 
 def _is_whole(value: object) -> bool:

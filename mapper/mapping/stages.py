@@ -15,6 +15,7 @@ from mapper.batch import (
     AlignmentBatch,
     AnchorBatch,
     ChainBatch,
+    LinkBatch,
     PackedReads,
     ReadBatch,
     RecordBatch,
@@ -144,12 +145,15 @@ def long_reads_of(reads: ReadBatch, params: AnchorParams) -> LongReads:
 
 def chain_long_reads(
     index: Index, reads: ReadBatch, packed: PackedReads, anchors: AnchorBatch, params: MapParams,
-    stats: RunStats,
+    stats: RunStats, links: LinkBatch | None = None,
 ) -> LongChained:  # fmt: skip
-    """Chain the sorted anchors of long reads; seed those again of which chains explain little."""
+    """Chain the sorted anchors of long reads; seed those again of which chains explain little.
+
+    `links` are those of the anchors if they are known.
+    """
     contigs = index.contigs
     with stats.stage("chain"):
-        chains = chain_anchors(anchors, contigs.starts, params.long.chain)
+        chains = chain_anchors(anchors, contigs.starts, params.long.chain, links)
     frequent = anchors.frequent
     weak = weak_reads(reads.base_offsets, chains, params.long.weak_share)
     if weak.any():

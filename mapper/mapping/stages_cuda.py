@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from mapper.batch import AnchorBatch, PackedReads, ReadBatch
+from mapper.batch import AnchorBatch, LinkBatch, PackedReads, ReadBatch
 from mapper.batch_ops import (
     DeviceResults,
     ResultSlice,
@@ -23,7 +23,7 @@ from mapper.batch_ops import (
     join_summaries,
     slice_reads,
 )
-from mapper.chain.cuda import find_loci
+from mapper.chain.cuda import download_links, find_loci, link_anchors
 from mapper.cuda.api import cuda, knowing_its_device
 from mapper.cuda.halving import Halves, in_halves
 from mapper.cuda.memory import Workspace, free_bytes, result_memory
@@ -55,7 +55,6 @@ from mapper.pair.insert_size import InsertSizeModel
 from mapper.parallel.map import map_in_threads
 from mapper.params import DEVICE_STREAMS, MapParams
 from mapper.seed.anchors_cuda import download_long_packed, find_anchors, upload_long_reads
-from mapper.seed.cpu import sorted_anchors
 from mapper.seed.cuda import download_packed, seed_reads, upload_reads
 
 log = logging.getLogger(__name__)
@@ -174,7 +173,9 @@ class DeviceStages:
         self, batches: Sequence[LongReads], params: MapParams, stats: RunStats,
         run: RunCalls,
     ) -> list[list[LongChained]]:  # fmt: skip
-        """Seed long reads and align their pieces on a device; chain them on the CPU in between.
+        """Seed long reads, link their anchors and align their pieces on a device.
+
+        Chains are taken of the links on the CPU in between.
 
         If the device's memory does not suffice, that is done in halves, and a read that does
         not fit alone by the CPU.
@@ -384,18 +385,20 @@ def _chain_long_at_once(
         there = upload_long_reads(space, reads)
         packed = download_long_packed(space, there, reads)
     with stats.stage("seed"):
-        found = find_anchors(  # waits for the stream
+        anchors = find_anchors(  # waits for the stream
             space, stream.fm, there, reads, [batch.stretches for batch in batches],
             params.long.anchors,
         )  # fmt: skip
+    with stats.stage("chain"):
+        links = link_anchors(space, stream.contigs.starts, anchors, params.long.chain)
+        found = download_links(space, anchors, links, reads)
 
     def call(
-        reads: ReadBatch, packed: PackedReads, found: AnchorBatch
+        reads: ReadBatch, packed: PackedReads, found: tuple[AnchorBatch, LinkBatch]
     ) -> Callable[[], tuple[LongChained, PiecePlan]]:
         def chain() -> tuple[LongChained, PiecePlan]:
-            with stats.stage("seed"):
-                anchors = sorted_anchors(found)
-            chained = chain_long_reads(index, reads, packed, anchors, params, stats)
+            anchors, links = found
+            chained = chain_long_reads(index, reads, packed, anchors, params, stats, links)
             with stats.stage("extend"):
                 bounds = ContigBounds(index.contigs.starts, index.contigs.lengths)
                 plan = plan_pieces(reads.base_offsets, chained.chains, bounds, params.long.pieces)

@@ -2,7 +2,8 @@
 
 A thread searches one window on one strand; then one locates its rows; then one takes a few windows
 in a row, a *segment*, and makes anchors of their rows, so that a match that is found again by the
-next window is looked at once. Segments lie in the order of the reads, and so do their anchors.
+next window is looked at once. Segments lie in the order of the reads, and so do their anchors. At
+last a warp sorts the anchors of a read.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from mapper.batch import AnchorBatch, PackedReads, ReadBatch
 from mapper.batch_ops import join_offsets, offsets_of
 from mapper.cuda.api import cuda, kernel
 from mapper.cuda.memory import Workspace
+from mapper.cuda.warp import WARP, WarpLanes
 from mapper.cuda.worklist import columns
 from mapper.cuda.worklist import offsets_of as offsets_there
 from mapper.dna import n_words, pack_strand
@@ -28,7 +30,11 @@ from mapper.seed.maximal import (
     AnchorColumns,
     WindowScratch,
     add_anchors,
+    anchor_key,
+    anchor_of,
+    drop_duplicates,
     search_window,
+    sort_together,
     step_of,
 )
 from mapper.seed.pack import packed_offsets
@@ -38,6 +44,16 @@ SEGMENT = 8
 
 _FOUND = ("i4", "i4", "u1", "i8", "i8", "i4")
 _ANCHORS = ("u1", "i4", "i8", "i4")
+
+
+class AnchorKeys(NamedTuple):
+    """Anchors as they are sorted."""
+
+    key: Any  # int64: mapper.seed.maximal.anchor_key
+    length: Any  # int32
+
+
+_KEYS = ("i8", "i4")
 
 
 class Segments(NamedTuple):
@@ -175,8 +191,8 @@ def _make_anchors(fm, reads, segments, params, n_windows, n_segments, found, off
 
 
 @kernel(128)
-def _gather_anchors(segments, n_segments, offsets, found, anchor_offsets, out):
-    """Copy the anchors of one segment a thread to their rows among all."""
+def _gather_keys(segments, n_segments, offsets, found, anchor_offsets, out):
+    """Write the keys of the anchors of one segment a thread to their rows among all."""
     segment = cuda.grid(1)
     if segment < n_segments:
         stretch = row_of(segments.first_segment, segment)
@@ -184,10 +200,38 @@ def _gather_anchors(segments, n_segments, offsets, found, anchor_offsets, out):
         window += SEGMENT * (segment - segments.first_segment[stretch])
         start = offsets[2 * window] - anchor_offsets[segment]
         for row in range(anchor_offsets[segment], anchor_offsets[segment + 1]):
-            out.strand[row] = found.strand[start + row]
-            out.query_start[row] = found.query_start[start + row]
-            out.text_pos[row] = found.text_pos[start + row]
-            out.length[row] = found.length[start + row]
+            i = start + row
+            out.key[row] = anchor_key(
+                found.strand[i], found.text_pos[i], found.query_start[i], found.length[i]
+            )
+            out.length[row] = found.length[i]
+
+
+@kernel(WARP)
+def sort_anchors(offsets, keys, count):
+    """Sort the anchors of one read a warp, and drop duplicates."""
+    read = cuda.blockIdx.x
+    first, end = offsets[read], offsets[read + 1]
+    key, length = keys.key[first:end], keys.length[first:end]
+    lanes = WarpLanes(cuda.threadIdx.x, WARP)
+    sort_together(key, length, end - first, lanes)
+    n_kept = drop_duplicates(key, length, end - first, lanes)
+    if lanes.lane == 0:
+        count[read] = n_kept
+
+
+@kernel(WARP)
+def write_anchors(found_offsets, keys, offsets, out):
+    """Write the sorted anchors of one read a warp."""
+    read = cuda.blockIdx.x
+    start = found_offsets[read] - offsets[read]
+    for row in range(offsets[read] + cuda.threadIdx.x, offsets[read + 1], WARP):
+        length = keys.length[start + row]
+        strand, query_start, text_pos = anchor_of(keys.key[start + row], length)
+        out.strand[row] = strand
+        out.query_start[row] = query_start
+        out.text_pos[row] = text_pos
+        out.length[row] = length
 
 
 @kernel(128)
@@ -231,7 +275,7 @@ def _upload_segments(
 def find_anchors(
     space: Workspace, fm: FMIndex, reads: DeviceReads, batches: Sequence[ReadBatch],
     stretches: Sequence[Stretches], params: AnchorParams,
-) -> list[AnchorBatch]:  # fmt: skip
+) -> AnchorBatch:  # fmt: skip
     """Find maximal exact matches of long reads: :func:`mapper.seed.cpu.find_anchors`.
 
     Parameters
@@ -243,8 +287,7 @@ def find_anchors(
 
     Returns
     -------
-    The anchors of each batch, as they are found: neither sorted nor distinct
-    (:func:`mapper.seed.cpu.sorted_anchors`). Waits for the stream.
+    The anchors of all reads, device arrays. Waits for the stream.
     """
     n_reads = len(reads.base_offsets) - 1
     segments, rows, n_segments, n_windows = _upload_segments(space, batches, stretches)
@@ -265,18 +308,27 @@ def find_anchors(
         offsets, places, anchors, count,
     )  # fmt: skip
     anchor_offsets = offsets_there(space, "anchor.rows", count, n_segments)
-    n_anchors = _last(space, anchor_offsets)
-    out = columns(space, "anchor.out", AnchorColumns, _ANCHORS, n_anchors)
-    _gather_anchors.launch(
-        n_segments, space.stream, segments, n_segments, offsets, anchors, anchor_offsets, out
+    keys = columns(space, "anchor.keys", AnchorKeys, _KEYS, _last(space, anchor_offsets))
+    _gather_keys.launch(
+        n_segments, space.stream, segments, n_segments, offsets, anchors, anchor_offsets, keys
     )
-    of_reads = space.device("anchor.of_reads", n_reads + 1, np.int64)
+    found_offsets = space.device("anchor.found_offsets", n_reads + 1, np.int64)
     _read_rows.launch(
-        n_reads + 1, space.stream, anchor_offsets, space.upload("anchor.first", rows), of_reads
+        n_reads + 1, space.stream, anchor_offsets, space.upload("anchor.first", rows), found_offsets
     )
-    host = space.download_results("anchors", [of_reads, *out, frequent])
-    space.synchronize()
-    return _cut(host, batches)
+    return _sort_anchors(space, found_offsets, keys, n_reads, frequent)
+
+
+def _sort_anchors(
+    space: Workspace, found_offsets: Any, keys: AnchorKeys, n_reads: int, frequent: Any
+) -> AnchorBatch:
+    """Sort the anchors of each read, without duplicates; waits for the stream."""
+    count = space.device("anchor.distinct", n_reads, np.int32)
+    sort_anchors.launch_blocks(n_reads, space.stream, found_offsets, keys, count)
+    offsets = offsets_there(space, "anchor.sorted_offsets", count, n_reads)
+    out = columns(space, "anchor.sorted", AnchorColumns, _ANCHORS, _last(space, offsets))
+    write_anchors.launch_blocks(n_reads, space.stream, found_offsets, keys, offsets, out)
+    return AnchorBatch._make((offsets, *out, frequent))
 
 
 def _last(space: Workspace, offsets: Any) -> int:
@@ -284,24 +336,3 @@ def _last(space: Workspace, offsets: Any) -> int:
     last = space.download("anchor.last", offsets[len(offsets) - 1 :])
     space.synchronize()
     return int(last[0])
-
-
-def _cut(host: Sequence[np.ndarray], batches: Sequence[ReadBatch]) -> list[AnchorBatch]:
-    """Return the share of each batch, as views."""
-    shares = []
-    first = 0
-    offsets, *columns, frequent = host
-    for reads in batches:
-        end = first + reads.n_reads
-        rows = slice(offsets[first], offsets[end])
-        shares.append(
-            AnchorBatch._make(
-                (
-                    offsets[first : end + 1] - offsets[first],
-                    *(column[rows] for column in columns),
-                    frequent[first:end],
-                )
-            )
-        )
-        first = end
-    return shares

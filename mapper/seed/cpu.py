@@ -275,12 +275,7 @@ def find_anchors(
         index, reads.bases, reads.base_offsets, packed.planes, packed.word_offsets, params, chosen,
         new_window_scratch(), working,
     )  # fmt: skip
-    return sorted_anchors(AnchorBatch._make((found_offsets, *found, frequent)))
-
-
-def sorted_anchors(found: AnchorBatch) -> AnchorBatch:
-    """Return the distinct anchors of each read in their order."""
-    columns = AnchorColumns(*found[1:5])
-    out = AnchorColumns(*(np.empty(found.anchor_offsets[-1], c.dtype) for c in columns))
-    offsets = _sort_anchors(found.anchor_offsets, columns, out)
-    return AnchorBatch._make((offsets, *(c[: offsets[-1]].copy() for c in out), found.frequent))
+    columns = AnchorColumns(*found)
+    out = AnchorColumns(*(np.empty(found_offsets[-1], c.dtype) for c in columns))
+    offsets = _sort_anchors(found_offsets, columns, out)
+    return AnchorBatch._make((offsets, *(c[: offsets[-1]].copy() for c in out), frequent))

@@ -25,6 +25,8 @@ import numpy as np
 from mapper.dna import AMBIGUOUS, matching_run, n_words
 from mapper.index.fm import extend_left, locate_together
 from mapper.jit.accelerate import core
+from mapper.jit.intrinsics import popcount
+from mapper.jit.lanes import lane_mask, lanes_meet
 from mapper.seed.exact import (
     begin_seed,
     lengthen_seed,
@@ -235,3 +237,77 @@ def anchor_key(strand, text_pos, query_start, length):
     Reads have fewer than 2**27 bases, texts fewer than 2**35.
     """
     return (np.int64(strand) << 62) | ((text_pos + length) << 27) | (np.int64(query_start) + length)
+
+
+@core
+def _put_in_order(keys, lengths, a, b):
+    """Exchange the anchors a and b if they are out of order."""
+    if keys[b] < keys[a]:
+        keys[a], keys[b] = keys[b], keys[a]
+        lengths[a], lengths[b] = lengths[b], lengths[a]
+
+
+@core
+def sort_together(keys, lengths, n, lanes):
+    """Sort the first `n` anchors by their keys: a bitonic network, whose steps lanes share.
+
+    All exchanges put the smaller key first, so the network may be cut at any size: anchors behind
+    the last would have the largest keys. Equal anchors are interchangeable.
+
+    Parameters
+    ----------
+    keys, lengths
+        int64, by :func:`anchor_key`; int32.
+
+    References
+    ----------
+    Batcher (1968), doi:10.1145/1468075.1468121.
+    """
+    size = np.int64(1)  # of sorted runs
+    while size < n:
+        # Two runs, the second backward: each pair is as far from the middle on either side.
+        for i in range(lanes.lane, n, lanes.n_lanes):
+            b = i ^ (2 * size - 1)
+            if i < b < n:
+                _put_in_order(keys, lengths, i, b)
+        lanes_meet(lanes)
+        step = size >> 1
+        while step > 0:
+            for i in range(lanes.lane, n, lanes.n_lanes):
+                if not i & step and i + step < n:
+                    _put_in_order(keys, lengths, i, i + step)
+            lanes_meet(lanes)
+            step >>= 1
+        size *= 2
+
+
+@core
+def drop_duplicates(keys, lengths, n, lanes):
+    """Drop all but the first of equal keys among `n` sorted ones, in place; return how many stay.
+
+    No key is overwritten before it is compared: rows are written when all lanes have read theirs,
+    and the last row of those read so far only by its own key, if no duplicate came before it.
+    """
+    n_kept = np.int64(0)
+    before = (np.int64(1) << lanes.lane) - 1  # the lanes before this one
+    for first in range(0, n, lanes.n_lanes):
+        i = first + lanes.lane
+        stays = i < n and (i == 0 or keys[i] != keys[i - 1])
+        key = keys[i] if stays else np.int64(0)
+        length = lengths[i] if stays else np.int32(0)
+        staying = lane_mask(stays, lanes)
+        if stays:
+            row = n_kept + np.int64(popcount(np.uint64(staying & before)))
+            keys[row] = key
+            lengths[row] = length
+        lanes_meet(lanes)
+        n_kept += np.int64(popcount(np.uint64(staying)))
+    return n_kept
+
+
+@core
+def anchor_of(key, length):
+    """Return what :func:`anchor_key` was made of: strand, query_start and text_pos."""
+    query_end = key & ((np.int64(1) << 27) - 1)
+    text_end = (key >> 27) & ((np.int64(1) << 35) - 1)
+    return key >> 62, query_end - length, text_end - length

@@ -12,13 +12,14 @@ from mapper.batch import AnchorBatch, ChainBatch
 from mapper.chain.collinear import Items, gap_cost, link_items, log2_units, take_chains
 from mapper.chain.cpu import chain_anchors
 from mapper.jit.accelerate import driver
+from mapper.jit.lanes import ONE_LANE
 from mapper.params import ChainParams
 from tests.naive import chains as naive
 
 
 @driver
 def _link(items, band, max_gap, lookback, score, parent):
-    link_items(items, len(score), band, max_gap, lookback, score, parent)
+    link_items(items, len(score), band, max_gap, lookback, score, parent, ONE_LANE)
 
 
 @driver

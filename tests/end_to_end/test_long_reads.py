@@ -18,6 +18,7 @@ from mapper.index.index import Index
 from mapper.mapping.options import map_params
 from mapper.params import PRESETS, MapParams
 from mapper.sorting.options import SortOptions
+from tests.end_to_end.test_valid_output import needs_picard, validate
 from tests.helpers.mapping_runs import build_index, map_to, records_of
 from tests.helpers.read_batches import mutated, random_letters
 from tests.helpers.simulate import Place, Read, write_fasta, write_fastq
@@ -89,17 +90,15 @@ def preset(name: str, **options: Any) -> MapParams:
     return map_params({"preset": name, **options})
 
 
-def scoring_of(name: str) -> Scoring:
-    return Scoring(*PRESETS[name].scoring)
-
-
 def checked(
     world: LongWorld, tmp_path: Path, reads: list[Read], name: str = "sr", **options: Any
 ) -> list[Any]:
     """Map reads, all of them long, check the records, and return them."""
     fastq = write_fastq(tmp_path / "in.fq", reads)
-    map_to(world.index, tmp_path / "out.sam", fastq, params=preset(name, **options))
-    checker = Checker(world.genome, reads, paired=False, long_scoring=scoring_of(name))
+    params = preset(name, **options)
+    map_to(world.index, tmp_path / "out.sam", fastq, params=params)
+    scoring = Scoring(*params.long.scoring)
+    checker = Checker(world.genome, reads, paired=False, long_scoring=scoring)
     assert checker.check_file(tmp_path / "out.sam") == []
     return records_of(tmp_path / "out.sam")
 
@@ -123,6 +122,34 @@ def test_reads_lie_where_they_come_from_and_records_are_valid(
             and record.mapping_quality >= 30
         )
     assert good >= 0.97 * len(reads)
+
+
+@pytest.mark.parametrize(
+    "scores",
+    [
+        {"match": 3, "mismatch": 6, "gap_open": (5, 30), "gap_extend": (3, 1)},
+        {"gap_open": 9, "gap_extend": 2, "end_bonus": 0},
+        {"match": 15, "mismatch": 200, "gap_open": (200, 200), "gap_extend": (200, 100)},
+    ],
+)
+def test_scores_are_those_given(
+    long_world: LongWorld, tmp_path: Path, scores: dict[str, Any]
+) -> None:
+    reads = [read for i, read in enumerate(long_world.reads) if i % 3 < 2][:20]
+    records = checked(long_world, tmp_path, reads, "ont", **scores)
+    assert sum(not record.is_unmapped for record in records) >= 20
+    plain = checked(long_world, tmp_path, reads, "ont")
+    assert [r.get_tag("AS") for r in records] != [r.get_tag("AS") for r in plain]
+
+
+def test_the_lowest_score_is_that_given(long_world: LongWorld, tmp_path: Path) -> None:
+    reads = long_world.reads[:20]
+    plain = checked(long_world, tmp_path, reads, "ont")
+    scores = sorted(record.get_tag("AS") for record in plain if not record.flag & 0x900)
+    assert scores[0] < scores[10]
+    records = checked(long_world, tmp_path, reads, "ont", min_score=scores[10])
+    found = sorted(r.get_tag("AS") for r in records if not r.is_unmapped)
+    assert found == scores[10:]
 
 
 def test_secondary_records_and_soft_clips(long_world: LongWorld, tmp_path: Path) -> None:
@@ -261,6 +288,45 @@ def test_sorted_output_holds_the_same_records(long_world: LongWorld, tmp_path: P
     )
     assert plain == ordered
     assert (tmp_path / "b.bam.bai").exists()
+
+
+@needs_picard
+@pytest.mark.parametrize("name", ["sr", "hifi", "ont", "asm"])
+@pytest.mark.parametrize("output", ["x.bam", "x.cram"])
+def test_picard_finds_nothing(
+    long_world: LongWorld, tmp_path: Path, name: str, output: str
+) -> None:
+    """Of split reads with hard and soft clips, and reads without a place.
+
+    Picard cannot count the mismatches of secondary records (``-a``), whose SEQ is ``*``.
+    """
+    rng = np.random.default_rng(9)
+    reference = tmp_path / "g.fa"
+    write_fasta(reference, long_world.genome)
+    pysam.faidx(str(reference))
+    pysam.dict("-o", str(reference.with_suffix(".dict")), str(reference), catch_stdout=False)
+    c1, c2 = long_world.genome["c1"], long_world.genome["c2"]
+    reads = [
+        *long_world.reads,
+        read_of("split", c2[500:3000] + opposite(c1[500:3000])),
+        read_of("inverted", c1[1000:5000] + opposite(c1[5000:6500]) + c1[6500:9000]),
+        read_of("copies", c1[2900:3700] * 2),
+        read_of("foreign", random_letters(rng, 3000)),
+        read_of("short", c1[700:820]),
+    ]
+    fastq = write_fastq(tmp_path / "in.fq", reads)
+    for whole in (False, True):
+        params = preset(
+            name, soft_clip_supplementary=whole, extended_cigar=whole,
+            cs="short" if whole else None,
+        )  # fmt: skip
+        map_to(
+            long_world.index, tmp_path / output, fastq, params=params, reference=str(reference),
+            sort=SortOptions(str(tmp_path)), read_group=r"@RG\tID:a\tSM:s\tPL:ONT",
+        )  # fmt: skip
+        records = pysam.view("-c", "-f2048", "-T", str(reference), str(tmp_path / output))
+        assert int(records) >= 2
+        assert validate(tmp_path / output, reference) == "No errors found"
 
 
 def test_odd_reads(long_world: LongWorld, tmp_path: Path) -> None:

@@ -10,11 +10,12 @@ import pytest
 from numba import types
 
 from mapper.align.affine.wavefront import AffinePenalties, AffineRows, Origins
-from mapper.batch import AlignmentBatch, LocusBatch
+from mapper.batch import AlignmentBatch, AnchorBatch, LinkBatch, LocusBatch
+from mapper.chain.collinear import Items
 from mapper.extend.read import FOUND_TYPES, Found
 from mapper.index.reference import ContigBounds
 from mapper.kmers.hits import HitStore
-from mapper.params import AnchorParams, ExtendParams, TwoPieceScoring
+from mapper.params import AnchorParams, ChainParams, ExtendParams, TwoPieceScoring
 from mapper.seed.maximal import AnchorColumns, WindowScratch
 from mapper.seed.rounds import SeedColumns
 from tests.helpers.offline_compile import array, compile_offline, require_compiler, type_of
@@ -58,6 +59,7 @@ def seeding_and_chaining():
 
 
 def long_reads():
+    from mapper.chain.cuda import link_reads
     from mapper.seed import anchors_cuda as anchors
     from mapper.seed.cuda import DeviceReads
 
@@ -67,6 +69,10 @@ def long_reads():
     params = type_of(AnchorParams())
     windows = types.NamedTuple([I4, I4, U1, I8, I8, I4], WindowScratch)
     found = types.NamedTuple([U1, I4, I8, I4], AnchorColumns)
+    keys = types.NamedTuple([I8, I4], anchors.AnchorKeys)
+    batch = types.NamedTuple([I8, U1, I4, I8, I4, I4], AnchorBatch)
+    items = types.NamedTuple([I4, I4, I4, I8, I8, I8], Items)
+    links = types.NamedTuple([I8, I8], LinkBatch)
     yield anchors._pack_words, [reads, NUMBER]
     yield anchors._search_windows, [fm, reads, segments, params, NUMBER, windows, I4, I4]
     yield anchors._locate_rows, [fm, windows, I8, NUMBER, I8]
@@ -74,8 +80,11 @@ def long_reads():
         anchors._make_anchors,
         [fm, reads, segments, params, NUMBER, NUMBER, windows, I8, I8, found, I4],
     )
-    yield anchors._gather_anchors, [segments, NUMBER, I8, found, I8, found]
+    yield anchors._gather_keys, [segments, NUMBER, I8, found, I8, keys]
     yield anchors._read_rows, [I8, I8, I8]
+    yield anchors.sort_anchors, [I8, keys, I4]
+    yield anchors.write_anchors, [I8, keys, I8, found]
+    yield link_reads, [batch, I8, items, type_of(ChainParams()), links]
 
 
 def pieces_of_long_reads():

@@ -10,14 +10,16 @@ import pytest
 
 from mapper.batch import ReadBatch
 from mapper.batch_ops import join_reads
+from mapper.chain.cpu import link_anchors
 from mapper.cuda.api import SIMULATED
 from mapper.cuda.devices import CUDA, DeviceChoice
 from mapper.errors import DeviceMemoryError
 from mapper.index.index import Index
+from mapper.mapping.device_io import HOST
 from mapper.mapping.stages import LongChained, extend_long_reads, long_reads_of, seed_long_reads
 from mapper.mapping.stats import ON_CPU, RunStats
 from mapper.params import PRESETS, MapParams, TwoPieceScoring
-from mapper.seed.cpu import find_anchors, sorted_anchors
+from mapper.seed.cpu import find_anchors
 from mapper.seed.exact import resolve_both
 from mapper.seed.pack import pack_reads
 from tests.helpers.mapping_runs import build_index, map_to
@@ -87,7 +89,10 @@ def long_reads(genome: Genome, seed: int, n: int) -> ReadBatch:
 
 
 @pytest.mark.parametrize("preset", ["hifi", "ont"])
-def test_anchors_are_those_of_the_cpu(device, genome: Genome, index: Index, preset: str) -> None:
+def test_anchors_and_links_are_those_of_the_cpu(
+    device, genome: Genome, index: Index, preset: str
+) -> None:
+    from mapper.chain import cuda as chain_cuda
     from mapper.mapping.stages_cuda import DeviceStages
     from mapper.seed import anchors_cuda
     from mapper.seed.cuda import download_packed
@@ -97,17 +102,29 @@ def test_anchors_are_those_of_the_cpu(device, genome: Genome, index: Index, pres
     (stream,) = DeviceStages(index, [0], n_streams=1).streams
     there = anchors_cuda.upload_long_reads(stream.space, batches)
     check_equal(download_packed(stream.space, there), pack_reads(join_reads(batches)))
-    for max_occ in (250, 3):
+    for max_occ, lookback in ((250, 1000), (3, 1000), (250, 5)):
         anchors = params.long.anchors._replace(max_occ=max_occ)
+        chain = params.long.chain._replace(lookback=lookback)
         found = anchors_cuda.find_anchors(
             stream.space, stream.fm, there, batches,
             [long_reads_of(batch, anchors).stretches for batch in batches], anchors,
         )  # fmt: skip
-        for batch, ours in zip(batches, found, strict=True):
+        links = chain_cuda.link_anchors(stream.space, stream.contigs.starts, found, chain)
+        shares = chain_cuda.download_links(stream.space, found, links, batches)
+        for batch, (ours, our_links) in zip(batches, shares, strict=True):
             theirs = find_anchors(index.fm, batch, pack_reads(batch), anchors)
             assert len(theirs.strand) > 0
             assert max_occ == 250 or not SIMULATED or theirs.frequent.any()
-            check_equal(sorted_anchors(ours), theirs)
+            check_equal(ours, theirs)
+            linked = link_anchors(theirs, index.contigs.starts, chain)
+            assert (linked.parent >= 0).any()
+            check_equal(our_links, linked)
+
+
+def test_reads_without_anchors_have_no_links(device, index: Index) -> None:
+    params = params_of(index, "ont")
+    batches = [reads_of(["N" * 1200, "N" * 2000])]
+    check_aligned(index, batches, params, run_on_device(index, batches, params))
 
 
 def check_aligned(
@@ -246,6 +263,6 @@ def test_files_that_mix_short_and_long_reads(device, monkeypatch, genome, tmp_pa
         monkeypatch.setattr(device_batches, "MEMBER_BASES", batch_bases)
         map_to(
             index, tmp_path / "x.bam", fastq, threads=2, device=DeviceChoice(CUDA, (0,)),
-            batch_bases=n_batches * batch_bases,
+            batch_bases=n_batches * batch_bases, compress_on=HOST,  # a device's BGZF is another
         )  # fmt: skip
         assert (tmp_path / "x.bam").read_bytes() == (tmp_path / "cpu.bam").read_bytes()

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mapper.batch import AnchorBatch
+from mapper.jit.accelerate import driver
+from mapper.jit.lanes import ONE_LANE
 from mapper.params import AnchorParams, IndexParams
 from mapper.seed.cpu import find_anchors
+from mapper.seed.maximal import anchor_key, anchor_of, drop_duplicates, sort_together
 from tests.helpers.read_batches import Genome, genome_of, mutated, packed_reads, random_letters
 from tests.naive.seeds import occurrences, oriented
 
@@ -115,3 +120,36 @@ def test_short_reads_have_windows_at_every_base() -> None:
         read = random_letters(rng, start) + text[200:212] + random_letters(rng, 48 - start)
         found = rows_of(anchors_of(genome, [read], params), 0)
         assert any(q <= start and q + n >= start + 12 and s == 0 for s, q, _, n in found)
+
+
+# --- the order of anchors, by lanes ---
+
+
+@driver
+def _sort(keys, lengths):
+    sort_together(keys, lengths, len(keys), ONE_LANE)
+    return drop_duplicates(keys, lengths, len(keys), ONE_LANE)
+
+
+@driver
+def _key_and_back(strand, text_pos, query_start, length):
+    return anchor_of(anchor_key(strand, text_pos, query_start, length), length)
+
+
+@given(st.lists(st.integers(0, 60), max_size=70))
+def test_distinct_anchors_are_sorted(numbers: list[int]) -> None:
+    keys = np.array(numbers, np.int64) << 40
+    lengths = np.array(numbers, np.int32) + 5
+    expected = sorted(set(numbers))
+    n = _sort(keys, lengths)
+    assert (keys[:n] >> 40).tolist() == expected
+    assert lengths[:n].tolist() == [number + 5 for number in expected]
+
+
+@given(
+    st.integers(0, 1), st.integers(0, (1 << 35) - (1 << 27)), st.integers(0, 1 << 20),
+    st.integers(1, 1 << 26),
+)  # fmt: skip
+def test_keys_hold_anchors(strand: int, text_pos: int, query_start: int, length: int) -> None:
+    found = _key_and_back(strand, text_pos, query_start, length)
+    assert found == (strand, query_start, text_pos)
