@@ -20,17 +20,18 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # reinstalls, a mere checkout does not.
 STAMP := $(VENV)/.fmwave-$(shell cat pyproject.toml | cksum | cut -d' ' -f1)
 
-.PHONY: help setup bench-data demo test test-quick test-all simulate fuzz test-profiles test-slurm test-package docs \
+.PHONY: help setup bench-data demo test test-quick test-all simulate fuzz test-profiles test-slurm test-sge test-package docs \
 	plan-cohort lint types check clean
 help:
 	@echo "make demo          map the bundled real reads with the workflow, show the result"
 	@echo "make test-quick    a cross-section of all rooms, 2 minutes on two cores: while working"
 	@echo "make test          all but the slowest tests, 7 minutes (PYTEST_ARGS='tests/seed -x' for some)"
-	@echo "make test-all      everything that needs no Slurm, 15 minutes"
+	@echo "make test-all      everything that needs no cluster, 15 minutes"
 	@echo "make simulate      the tests of CUDA kernels in numba's simulator, 5 minutes"
 	@echo "make fuzz          more damaged, odd and mixed input files than the tests read"
 	@echo "make test-profiles every profile of the workflow, with all executor plugins"
 	@echo "make test-slurm    the workflow on a running Slurm with two GPUs (docs/cluster.md), 20 minutes"
+	@echo "make test-sge      the workflow on a running Grid Engine with two GPUs, 10 minutes"
 	@echo "make test-package  build wheels and sdist, install a wheel alone, map with it; 5 minutes"
 	@echo "make docs          the documentation site, into site/; warnings are errors"
 	@echo "make plan-cohort   time and memory of planning 2 000 samples"
@@ -82,12 +83,17 @@ fuzz: $(STAMP)
 # Dry runs of every profile, and a run without a shared disk.
 test-profiles: $(STAMP)
 	$(BIN)/python -m pip install --quiet --editable '.[executors]'
-	$(PYTEST) tests/workflow/test_profiles.py tests/workflow/test_storage.py
+	$(PYTEST) tests/workflow/test_profiles.py tests/workflow/test_storage.py tests/workflow/test_lsf.py
 
 # Needs a Slurm of its own: the tests cancel whatever is in its queue.
 test-slurm: $(STAMP)
 	$(BIN)/python -m pip install --quiet --editable '.[executors]'
 	FMWAVE_TEST_SLURM=1 $(PYTEST) tests/workflow/test_slurm*.py -v
+
+# The same for Grid Engine; SGE_ROOT and SGE_CELL as the site has them.
+test-sge: $(STAMP)
+	$(BIN)/python -m pip install --quiet --editable '.[executors]'
+	FMWAVE_TEST_SGE=1 $(PYTEST) tests/workflow/test_grid_engine.py -v
 
 # Wheel and sdist go to dist/; the wheel is installed into an environment of its own, from the
 # package index, and maps the bundled reads there.

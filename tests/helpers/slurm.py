@@ -155,14 +155,15 @@ def wait_for_exit(process: subprocess.Popen[str], limit: int = LIMIT) -> int:
         process.kill()
 
 
-def requested(directory: Path, resource: str) -> list[str]:
+def requested(directory: Path, resource: str, rule: str = "fmwave_map") -> list[str]:
     """Return what the mapping job asked for, attempt by attempt.
 
     Of a failed job the plugin shows Snakemake's own log, too, in which nothing is submitted.
     """
     log = (directory / "run.log").read_text()
     asked = rf"    resources: .*?\b{resource}=(\w+).*\n"
-    return re.findall(rf"rule fmwave_map:\n(?:    .*\n)*?{asked}\s*Job \d+ has been sub", log)
+    submitted = r"(?:Job \d+ has been submitted|Submitted job \d+ with external)"
+    return re.findall(rf"rule {rule}:\n(?:    .*\n)*?{asked}\s*{submitted}", log)
 
 
 def partition(name: str) -> list[str]:
