@@ -13,7 +13,7 @@ of its own: threads of Python call it, each for a share of the pairs. Of single 
 
 ``pairs``: microseconds of a call of two strings of 150 bases with 8 edits, after the first, beside
 edlib, pywfa and parasail, whose scores are compared: the fastest of some runs of 200 calls, by
-turns.
+turns. The rows of one letter each show what a call costs beside its cells.
 
 Results: benchmarks/results/python_api.md; each program adds its table, in place of an older one.
 """
@@ -212,8 +212,17 @@ def calls_of(
         "parasail", lambda: parasail.sw_striped_16(*short, 11, 1, parasail.blosum62).score,
     )  # fmt: skip
     yield (
+        "NUC.4.4, local, one letter each", lambda: mapper.align_matrix("A", "A", span="local"),
+        "parasail", lambda: parasail.sw_striped_16("A", "A", 11, 1, matrix).score,
+    )  # fmt: skip
+    yield (
         "two-piece gaps and CIGAR",
         lambda: mapper.align_affine(query, ref, penalties=(4, 6, 2, 24, 1), cigar=True).score,
+        "", lambda: None,
+    )  # fmt: skip
+    yield (
+        "two-piece gaps and CIGAR, one letter each",
+        lambda: mapper.align_affine("A", "A", penalties=(4, 6, 2, 24, 1), cigar=True).score,
         "", lambda: None,
     )  # fmt: skip
     yield (

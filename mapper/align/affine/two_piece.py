@@ -7,6 +7,7 @@ Penalties alone take memory of the order of the lengths, a path a byte for each 
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -29,10 +30,10 @@ from mapper.two_piece_band import (
     band_around,
     band_symbols,
     costs_of,
+    difference_type,
     gap_cost,
     global_score,
     least_rows,
-    new_band_space,
     rows_for,
     trace_band,
 )
@@ -50,18 +51,22 @@ _WIDER = 4
 
 
 @driver
+def _new_space(n, differences):
+    """Allocate workspace as ``new_band_space``, for differences of the type of those given."""
+    kind = differences.dtype
+    return BandSpace(
+        np.empty(n, np.uint8), np.empty(n, np.uint8), np.empty(n, kind), np.empty(n, kind),
+        np.empty(n, kind), np.empty(n, kind), np.empty(n, kind), np.empty(n, kind),
+    )  # fmt: skip
+
+
+@driver
 def _with_room(space, shape):
     """Return workspace that a band fits: as it is, or a larger one."""
     n = band_symbols(shape)
     if n <= len(space.query):
         return space
-    n += n >> 1
-    return BandSpace(
-        np.empty(n, np.uint8), np.empty(n, np.uint8), np.empty(n, space.left.dtype),
-        np.empty(n, space.left.dtype), np.empty(n, space.left.dtype),
-        np.empty(n, space.left.dtype), np.empty(n, space.left.dtype),
-        np.empty(n, space.left.dtype),
-    )  # fmt: skip
+    return _new_space(n + (n >> 1), space.left)
 
 
 @driver
@@ -128,13 +133,13 @@ def _align_pair(letters, n, m, scoring, limit, max_cells, want_path, space, cell
 
 @driver
 def align_two_piece_pairs(
-    coded, scoring, scale, max_penalty, max_cells, want_path, space, columns, cigar_counts
+    coded, scoring, scale, max_penalty, max_cells, want_path, differences, columns, cigar_counts
 ):
     """Align the pairs of a part (``coding.py``), and fill its rows of the results.
 
     `columns` are without results, `cigar_counts` 0.
     `scoring`, whose matches are free, and `max_penalty` have been divided by `scale`, which
-    penalties are multiplied by. `space` decides the type of differences.
+    penalties are multiplied by. `differences`, an array without items, has the type of differences.
 
     Returns
     -------
@@ -142,6 +147,7 @@ def align_two_piece_pairs(
     """
     codes = codes_of(coded)
     n_pairs = len(coded.shift)
+    space = _new_space(_FIRST_SYMBOLS, differences)
     cells = np.empty(1 << 16 if want_path else 0, np.uint8)
     ops = np.empty(256, np.uint32)
     all_ops = np.empty(8 * n_pairs + 16 if want_path else 0, np.uint32)
@@ -178,9 +184,9 @@ def align_two_piece_pairs(
 
 
 @driver
-def align_one_two_piece(letters, n_query, query_codes, ref_codes, as_bytes, want_path, row, space,
-                        mismatch, gap_open, gap_extend, second_open, second_extend, scale,
-                        max_penalty, max_cells):  # fmt: skip
+def align_one_two_piece(letters, n_query, query_codes, ref_codes, as_bytes, want_path, row,
+                        differences, mismatch, gap_open, gap_extend, second_open, second_extend,
+                        scale, max_penalty, max_cells):  # fmt: skip
     """Align two strings (``single.py``); the numbers are :func:`align_two_piece_pairs`'s."""
     coded, row[BAD] = code_one(letters, n_query, query_codes, ref_codes, as_bytes)
     columns = columns_of_row(row)
@@ -188,7 +194,7 @@ def align_one_two_piece(letters, n_query, query_codes, ref_codes, as_bytes, want
         return np.empty(0, np.uint32)
     scoring = TwoPieceScoring(0, mismatch, gap_open, gap_extend, second_open, second_extend)
     ops = align_two_piece_pairs(
-        coded, scoring, scale, max_penalty, max_cells, want_path, space, columns,
+        coded, scoring, scale, max_penalty, max_cells, want_path, differences, columns,
         row[N_OPS : N_OPS + 1],
     )  # fmt: skip
     row[STATUS] = columns.status[0]
@@ -209,17 +215,23 @@ def check_two_piece(span: object, band: object, device: str) -> None:
     cpu_only(device, TWO_PIECE_ALIGNED)
 
 
+@cache
+def _no_differences(scoring: TwoPieceScoring) -> np.ndarray:
+    return np.empty(0, difference_type(scoring))
+
+
 def align_two_piece(
     queries: PairInput, refs: Sequences | None, scoring: TwoPieceScoring, *, scale: int, limit: int,
     cigar: bool, symbols: str, memory: int, threads: int | None, first_pair: int,
 ) -> PairAlignments:  # fmt: skip
     """Align pairs; arguments are those of ``align_affine``, `scoring` and `limit` scaled."""
+    differences = _no_differences(scoring)
 
     def align(part: Part[PackedPairs], columns: Columns, counts: np.ndarray) -> np.ndarray:
         first, last = part.first, part.last
         ops: np.ndarray = align_two_piece_pairs(
             part.pairs(), scoring, scale, limit, memory, cigar,
-            new_band_space(_FIRST_SYMBOLS, scoring), columns.rows(first, last), counts[first:last],
+            differences, columns.rows(first, last), counts[first:last],
         )  # fmt: skip
         return ops
 
@@ -233,10 +245,11 @@ def align_two_strings(
     cigar: bool, symbols: str, memory: int, first_pair: int,
 ) -> PairResult:  # fmt: skip
     """Align two strings (``single.py``) as :func:`align_two_piece`."""
-    space = new_band_space(_FIRST_SYMBOLS, scoring)
 
     def run(*arguments: Any) -> np.ndarray:
-        ops: np.ndarray = align_one_two_piece(*arguments, space, *scoring[1:], scale, limit, memory)
+        ops: np.ndarray = align_one_two_piece(
+            *arguments, _no_differences(scoring), *scoring[1:], scale, limit, memory
+        )
         return ops
 
     return align_one(run, letters, symbols, cigar, first_pair)
