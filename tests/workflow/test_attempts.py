@@ -103,17 +103,17 @@ def test_a_job_that_never_began_is_not_judged_by_an_older_log(rules, tmp_path):
     rule = types.SimpleNamespace(expand_log=lambda wildcards: [log])
     rules["workflow"] = types.SimpleNamespace(get_rule=lambda name: rule)
 
-    def counts(attempt: int) -> tuple[int, int]:
+    def counts(attempt: int) -> tuple[int, int, int]:
         return rules["history"]("r", {"unit": "a"}, attempt)[1:]
 
     log.write_text("host a\nMemoryError\n")  # of a run on another day
-    assert counts(1) == (0, 0)
-    assert counts(2) == (0, 0)
+    assert counts(1) == (0, 0, 0)
+    assert counts(2) == (0, 0, 1)
     log.unlink()
     log.write_text("host a\n… and MemoryError\n")
-    assert counts(3) == (1, 0)
-    assert counts(3) == (1, 0)
-    assert counts(4) == (1, 0)
+    assert counts(3) == (1, 0, 1)
+    assert counts(3) == (1, 0, 1)
+    assert counts(4) == (1, 0, 2)
 
 
 SHIM = """#!/bin/bash

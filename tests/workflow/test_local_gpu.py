@@ -43,13 +43,13 @@ def this_fmwave(directory: Path) -> Path:
 def test_gpus_of_this_machine_give_the_records_of_the_cpu(device, tmp_path, monkeypatch):
     """One mapping job more than there are devices: the locks keep them apart."""
     from mapper.cuda.api import SIMULATED
-    from mapper.cuda.memory import total_bytes
+    from mapper.cuda.memory import multiprocessors, total_bytes
 
     if SIMULATED:
         pytest.skip("needs a CUDA device: the simulator would take hours")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     devices = find_devices().devices
-    model = propose(devices[0].name, total_bytes(), read_table()).row
+    model = propose(devices[0].name, total_bytes(), multiprocessors(), read_table()).name
     assert model is not None
     fmwave = this_fmwave(tmp_path)
     only_maps = ["--until", "alignment_statistics", "--scheduler", "greedy"]  # needs no solver

@@ -229,10 +229,83 @@ def test_jobs_that_share_a_gpu_and_tables_of_ones_own(tmp_path):
     assert "gpus.toml: mine.sa_sampling: 3 is not allowed. Expected: a power of two" in run.stdout
 
 
-def test_the_table_names_the_models_that_were_asked_for():
+@pytest.mark.medium
+def test_a_job_that_may_get_one_of_several_models(tmp_path):
+    """The larger's cores and memory, the slower's time, the smaller's index and batches."""
+    directory = project(tmp_path, CONFIG + "gpu: {model: [small, large], table: gpus.toml}\n")
+    small = GPU_TABLE.replace("mine", "small").replace("jobs_per_gpu = 2", "jobs_per_gpu = 1")
+    large = "[large]\nmemory_gb = 80\nsa_sampling = 1\nbatch_bases = 9_000_000\njobs_per_gpu = 1\n"
+    large += "host_cores = 16\nhost_memory_gb = 64\nreads_per_second = 400_000\n"
+    large += 'basis = "estimate"\n'
+    (directory / "gpus.toml").write_text(f"{small}\n{large}")
+    run = snakemake(directory, "--dry-run", "--cores", "all", "--printshellcmds")
+    assert run.returncode == 0, run.stdout
+    asked = map_resources(run.stdout)
+    assert (asked["gpu"], asked["mem_mb"]) == ("1", "64000")
+    assert "--batch-bases 5000000 --jobs-per-device 1" in run.stdout
+    assert "--sa-sampling 2" in run.stdout
+
+    (directory / "gpus.toml").write_text(f"{GPU_TABLE.replace('mine', 'small')}\n{large}")
+    run = snakemake(directory, "--dry-run")
+    assert run.returncode != 0
+    assert "gpu.model: small, large: their jobs_per_gpu differ in the table" in run.stdout
+
+
+@pytest.mark.medium
+def test_nodes_with_few_cores(tmp_path):
+    """Fewer threads, and more time in proportion."""
+    directory = project(tmp_path, CONFIG + "gpu: {model: mine, table: gpus.toml, cores: 1}\n")
+    table = GPU_TABLE.replace("jobs_per_gpu = 2", "jobs_per_gpu = 1")
+    (directory / "gpus.toml").write_text(table.replace("100_000", "4_000"))
+    with (directory / "long.fq").open("w") as reads:
+        reads.truncate(200 * 240_000)  # as many bytes as 240 000 reads have
+    sheet = directory / "units.tsv"
+    sheet.write_text(f"{UNITS_HEADER}phix\ta\tlong.fq\t\t\t\n")
+    asked = map_resources(snakemake(directory, "--dry-run", "--printshellcmds").stdout)
+    assert asked["runtime"] == "23"  # 15 minutes, and twice 240 s of a thousand reads a second
+
+
+WAITING = "gpu: {model: mine, table: gpus.toml, max_wait: 30, partition: g, cpu_partition: c}\n"
+
+
+@pytest.mark.medium
+def test_a_job_that_does_not_wait_for_ever(tmp_path):
+    directory = project(tmp_path, CONFIG + WAITING)
+    table = GPU_TABLE.replace("jobs_per_gpu = 2", "jobs_per_gpu = 1")
+    (directory / "gpus.toml").write_text(table)
+    run = snakemake(directory, "--dry-run", "--printshellcmds")
+    assert run.returncode == 0, run.stdout
+    asked = map_resources(run.stdout)
+    assert (asked["gpu"], asked["slurm_partition"]) == ("1", "g")
+    assert asked["slurm_extra"] == f"--deadline=now+{30 + int(asked['runtime'])}minutes"
+    device = re.search(r'--device ("\$\(.*?\)")', run.stdout)
+    assert device is not None
+    for names, chosen in (("SLURM_JOB_GPUS", "cuda:any"), ("SLURM_STEP_GPUS", "cuda:any")):
+        told = subprocess.run(
+            ["bash", "-uc", f"echo {device[1]}"], env={names: "0"}, capture_output=True, text=True,
+            timeout=30, check=True,
+        )  # fmt: skip
+        assert told.stdout.strip() == chosen
+    told = subprocess.run(
+        ["bash", "-uc", f"echo {device[1]}"], env={}, capture_output=True, text=True,
+        timeout=30, check=True,
+    )  # fmt: skip
+    assert told.stdout.strip() == "cpu"
+
+    run = snakemake(directory, "--dry-run", "--set-resources", "fmwave_map:slurm_partition=x")
+    assert run.returncode != 0
+    assert "slurm_partition of fmwave_map, in set-resources" in run.stdout
+    (directory / "config" / "config.yaml").write_text(
+        CONFIG + WAITING.replace(", partition: g", "")
+    )
+    run = snakemake(directory, "--dry-run")
+    assert run.returncode != 0
+    assert "config: gpu: missing: partition; max_wait needs both partitions" in run.stdout
+
+
+def test_the_table_has_rows_for_what_centres_have():
     table = tomllib.loads((ROOT / "mapper" / "cuda" / "gpus.toml").read_text())
-    models = {"L4", "A10", "A100-40", "A100-80", "H100", "H200", "consumer-12", "consumer-24"}
-    assert models <= set(table)
+    assert {24, 40, 80, 96, 141, 180} <= {row["memory_gb"] for row in table.values()}
     for row in table.values():
         # An index of 3.1 Gbp must fit; its rows take 8 bytes (docs/index-format.md).
         index_gb = 3.1 * (0.25 + 16 / 64 + 0.375 + 8 / row["sa_sampling"]) + 0.2
@@ -246,6 +319,7 @@ def test_the_table_names_the_models_that_were_asked_for():
         ("slurm-generic/bin/slurm-status", {"squeue": "RUNNING"}, "running"),
         ("slurm-generic/bin/slurm-status", {"squeue": "PREEMPTED"}, "failed"),
         ("slurm-generic/bin/slurm-status", {"squeue": "CANCELLED"}, "failed"),
+        ("slurm-generic/bin/slurm-status", {"squeue": "DEADLINE"}, "failed"),
         ("slurm-generic/bin/slurm-status", {"squeue": "", "sacct": "COMPLETED"}, "success"),
         ("slurm-generic/bin/slurm-status", {"squeue": "", "sacct": "CANCELLED by 0"}, "failed"),
         ("slurm-generic/bin/slurm-status", {"squeue": "", "sacct": ""}, "running"),
@@ -274,10 +348,10 @@ def test_status_scripts(script, answers, state, tmp_path):
         (
             "slurm-generic/bin/slurm-submit",
             "sbatch",
-            ["r", "part=1,parts=2,unit=s1-u", "8", "4000", "30", "1", "gpu", "x.sh"],
+            ["r", "part=1,parts=2,unit=s1-u", "8", "4000", "30", "1", "gpu", "--a=1 --b", "x.sh"],
             [
                 *("--gpus=1", "--cpus-per-task=8", "--mem=4000", "--time=30", "--nodes=1", "x.sh"),
-                *("--partition=gpu", "--job-name=r.s1-u.1.2"),
+                *("--partition=gpu", "--job-name=r.s1-u.1.2", "--a=1", "--b"),
             ],
         ),
         (

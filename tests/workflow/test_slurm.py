@@ -10,6 +10,7 @@ import time
 import pytest
 
 from tests.helpers.slurm import (
+    LONG_LIMIT,
     SLEEP,
     UNTIL,
     check,
@@ -24,6 +25,7 @@ from tests.helpers.slurm import (
     wait_for,
     wait_for_exit,
 )
+from tests.helpers.workflow_runs import ROOT
 
 pytestmark = only_on_slurm
 
@@ -68,6 +70,37 @@ def test_a_group_of_mapping_jobs_asks_for_one_gpu(tmp_path, expected, no_jobs_le
     assert wait_for_exit(process) == 0, (directory / "run.log").read_text()
     assert (directory / "run.log").read_text().count("has been submitted with SLURM jobid") == 4
     check(directory, expected, 2)
+
+
+def test_a_job_that_no_gpu_was_free_for_goes_to_the_cpu(tmp_path, expected, no_jobs_left):
+    """After a minute: Slurm takes it out of the queue, and the next attempt asks for no GPU."""
+    directory = settings(tmp_path, 1)
+    config = directory / "config" / "config.yaml"
+    waiting = "{max_wait: 1, partition: gpu, cpu_partition: cpu, model"
+    config.write_text(config.read_text().replace("{model", waiting))
+    profile = directory / "profile" / "profile.yaml"
+    profile.parent.mkdir()
+    text = (ROOT / "profiles" / "slurm-gpu" / "profile.yaml").read_text()
+    profile.write_text(text.replace("    slurm_partition: gpu ", "    # "))
+    subprocess.run(
+        ["sbatch", "--partition=gpu", "--gpus=2", "--mem=100", "--time=15", "--wrap=sleep 900"],
+        cwd=tmp_path, check=True, timeout=30,
+    )  # fmt: skip
+    (holder,) = queue("%A", "--partition=gpu")
+
+    process = start(directory, *UNTIL, profile=str(profile.parent))
+    wait_for(lambda: len(queue("%A", "--partition=gpu")) == 2, "the mapping job", 120)
+    (job,) = set(queue("%A", "--partition=gpu")) - {holder}
+    status = wait_for_exit(process, LONG_LIMIT)
+
+    log = (directory / "run.log").read_text()
+    assert status == 0, log
+    assert "JobState=DEADLINE" in show_job(job)
+    assert holder in queue("%A", "--partition=gpu")  # to the end
+    (map_log,) = (directory / "results" / "logs" / "map").iterdir()
+    assert "CUDA_VISIBLE_DEVICES=not set" in map_log.read_text()
+    check(directory, expected, 1)
+    subprocess.run(["scancel", holder], check=True, timeout=30)
 
 
 def test_the_generic_profile_survives_what_the_plugin_does_not(tmp_path, expected, no_jobs_left):

@@ -45,6 +45,7 @@ class History(NamedTuple):
     log: tuple[int, ...]  # identity of the log as it was; a job that never began leaves it alone
     no_memory: int = 0  # attempts that ended for want of it
     no_time: int = 0
+    no_start: int = 0  # attempts that ended in the queue
 
 
 HISTORIES = {}  # by rule, wildcards and attempt
@@ -130,11 +131,15 @@ def history(rule, wildcards, attempt):
         log = str(workflow.get_rule(rule).expand_log(wildcards)[0])
         now = identity(log)
         before = HISTORIES.get((*key[:2], attempt - 1))
-        if before is None or now in ((), before.log):
-            HISTORIES[key] = before._replace(log=now) if before else History(now)
+        if before is None:
+            HISTORIES[key] = History(now)
+        elif now in ((), before.log):
+            HISTORIES[key] = before._replace(log=now, no_start=before.no_start + 1)
         else:
             memory, time = what_lacked(log)
-            HISTORIES[key] = History(now, before.no_memory + memory, before.no_time + time)
+            HISTORIES[key] = before._replace(
+                log=now, no_memory=before.no_memory + memory, no_time=before.no_time + time
+            )
     return HISTORIES[key]
 
 

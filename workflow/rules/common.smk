@@ -331,6 +331,12 @@ def sample_million_reads(sample):
     return sum(map(million_reads, UNITS_OF[sample]))
 
 
+def million_reads_of_part(wildcards):
+    """Those of the unit or part of a mapping job."""
+    unit = unit_of(wildcards)
+    return million_reads(unit) / int(wildcards.get("parts", n_parts(unit)))
+
+
 def reference_mb(size_mb=None):
     """Million bases of the reference, at most."""
     path = Path(config["reference"])
@@ -398,37 +404,82 @@ def finish_mem_mb(wildcards, input, threads):
 
 
 def map_mem_mb(wildcards, input, threads):
-    """Return the value for the CPU, or on a GPU that of the table."""
-    if GPU is not None:
-        return 1000 * GPU["host_memory_gb"] / GPU["jobs_per_gpu"]
-    return sorting_map_mem_mb(wildcards, input, threads)
+    """Return the value for the CPU, or on a GPU that of the table; of jobs of both kinds, both."""
+    if GPU is None:
+        return sorting_map_mem_mb(wildcards, input, threads)
+    on_cpu = cpu_map_mem_mb(wildcards, input, threads) if config["gpu"]["max_wait"] else 0
+    return max(on_cpu, 1000 * GPU["host_memory_gb"] / GPU["jobs_per_gpu"])
 
 
 def split_runtime(wildcards, input, threads):
     return minutes(million_reads(wildcards.unit), 100_000)
 
 
-def map_runtime(wildcards, input, threads):
+def cpu_map_runtime(wildcards, input, threads):
     unit = unit_of(wildcards)
     rate = CPU_READS_PER_SECOND * threads
-    if is_long(UNITS[unit]):  # which the CPU maps, also beside a GPU
+    if is_long(UNITS[unit]):
         rate = CPU_BASES_PER_SECOND / BASES_A_SHORT_READ * threads
-    elif GPU is not None:
-        rate = GPU["reads_per_second"] / GPU["jobs_per_gpu"]
-    share = million_reads(unit) / int(wildcards.get("parts", n_parts(unit)))
-    return minutes(share, rate)
+    return minutes(million_reads_of_part(wildcards), rate)
 
 
-def map_gpu():
-    """GPUs of a job; 0 where several jobs share one: the profile then asks for a share."""
-    return 1 if GPU is not None and GPU["jobs_per_gpu"] == 1 else 0
+def map_runtime(wildcards, input, threads):
+    if GPU is None:
+        return cpu_map_runtime(wildcards, input, threads)
+    return minutes(million_reads_of_part(wildcards), GPU["reads_per_second"] / GPU["jobs_per_gpu"])
+
+
+def map_resources():
+    """Resources of a mapping job: runtime, and where it runs.
+
+    Of those that may wait for a GPU in vain, an attempt that ended in the queue is followed by one
+    on the CPU: Slurm takes a job out of the queue that can no longer end before its deadline.
+    """
+    gpus = (
+        1 if GPU is not None and GPU["jobs_per_gpu"] == 1 else 0
+    )  # 0: the profile asks for a share
+    most = config["gpu"]["max_wait"]
+    if GPU is None or not most:
+        return {"gpu": gpus, "runtime": runtime(map_runtime)}
+    on_gpu, on_cpu = runtime(map_runtime), runtime(cpu_map_runtime)
+
+    def waited(wildcards, attempt, rulename):
+        # In the process of a job nothing depends on it.
+        return workflow.is_main_process and history(rulename, wildcards, attempt).no_start > 0
+
+    def minutes_of_job(wildcards, input, threads, attempt, rulename):
+        which = on_cpu if waited(wildcards, attempt, rulename) else on_gpu
+        return which(wildcards, input, threads, attempt, rulename)
+
+    def deadline(wildcards, input, threads, attempt, rulename):
+        if waited(wildcards, attempt, rulename):
+            return ""
+        in_time = most + on_gpu(wildcards, input, threads, attempt, rulename)
+        return f"--deadline=now+{in_time}minutes"
+
+    def by_device(gpu, cpu):
+        return lambda wildcards, attempt, rulename: (
+            cpu if waited(wildcards, attempt, rulename) else gpu
+        )
+
+    return {
+        "gpu": by_device(gpus, 0),
+        "runtime": minutes_of_job,
+        "slurm_extra": deadline,
+        "slurm_partition": by_device(config["gpu"]["partition"], config["gpu"]["cpu_partition"]),
+    }
 
 
 def map_device():
     """Return --device. Who names a GPU model wants no run on the CPU, which takes ten times longer."""
     if GPU is None:
         return "cpu"
-    return "cuda:any" if config["gpu"]["device"] == "auto" else config["gpu"]["device"]
+    if config["gpu"]["device"] != "auto":
+        return config["gpu"]["device"]
+    if config["gpu"]["max_wait"]:
+        # Slurm names the GPUs of a job in one of these, of a job step in the other.
+        return '"$([ -n "${SLURM_JOB_GPUS-}${SLURM_STEP_GPUS-}" ] && echo cuda:any || echo cpu)"'
+    return "cuda:any"
 
 
 def gpu_options():

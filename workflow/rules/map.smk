@@ -66,9 +66,8 @@ rule fmwave_map:
         "../envs/fmwave.yaml"
     threads: map_threads()
     resources:
+        **map_resources(),
         mem_mb=memory(map_mem_mb),
-        runtime=runtime(map_runtime),
-        gpu=map_gpu(),
     params:
         staging=staging,
         reads=reads_argument,

@@ -217,20 +217,64 @@ def unmatched(samples, units):
     ]
 
 
-def read_gpu(name):
-    """The row of the table of GPUs that the config names; None for the CPU."""
-    if name == "none":
+def read_gpu(settings):
+    """The row of the table of GPUs that the config names; None for the CPU.
+
+    Of several models, any of which a job may get, it is a row that suits all.
+    """
+    names = settings["model"] if isinstance(settings["model"], list) else [settings["model"]]
+    if names == ["none"]:
         return None
-    own = config["gpu"]["table"]
+    own = settings["table"]
     path = own or workflow.source_path(f"../../{GPU_TABLE}")
     try:
         table = tomllib.loads(Path(path).read_text())
     except (OSError, ValueError) as error:
         raise WorkflowError(f"The table of GPUs, '{path}' (config key gpu.table): {error}")
     stop_on(complaints(table, load_schema("gpus"), own or GPU_TABLE))
-    if name not in table:
-        stop_on([f"config: gpu.model: '{name}' is not in the table of GPUs ({', '.join(table)})"])
-    return table[name]
+    stop_on(
+        [
+            f"config: gpu.model: '{name}' is not in the table of GPUs ({', '.join(table)})"
+            for name in names
+            if name not in table
+        ]
+    )
+    rows = [table[name] for name in names]
+    if len({row["jobs_per_gpu"] for row in rows}) > 1:
+        stop_on([f"config: gpu.model: {', '.join(names)}: their jobs_per_gpu differ in the table"])
+    suits = {
+        "memory_gb": min,
+        "sa_sampling": max,
+        "batch_bases": min,
+        "jobs_per_gpu": min,
+        "host_cores": max,
+        "host_memory_gb": max,
+        "reads_per_second": min,
+    }
+    gpu = {column: best(row[column] for row in rows) for column, best in suits.items()}
+    if settings["cores"] and settings["cores"] < gpu["host_cores"]:
+        # With half the cores a run took less than twice as long: benchmarks/results/device_io.md.
+        gpu["reads_per_second"] = gpu["reads_per_second"] * settings["cores"] // gpu["host_cores"]
+        gpu["host_cores"] = settings["cores"]
+    return gpu
+
+
+def check_waiting(settings):
+    """Stop unless mapping jobs that do not wait for a GPU for ever have two places to go."""
+    if not settings["max_wait"]:
+        return
+    missing = [key for key in ("partition", "cpu_partition") if not settings[key]]
+    if missing:
+        stop_on([f"config: gpu: missing: {', '.join(missing)}; max_wait needs both partitions"])
+    given = workflow.resource_settings.overwrite_resources.get("fmwave_map", {})
+    if twice := sorted({"slurm_partition", "slurm_extra", "gpu", "gres"} & set(given)):
+        stop_on(
+            [
+                f"config: gpu.max_wait: {', '.join(twice)} of fmwave_map, in set-resources of the "
+                "profile or the command line, cannot change with the attempt. Expected: gone from "
+                "there, the partition in gpu.partition"
+            ]
+        )
 
 
 def names_option(words, letter, name, shortest):
@@ -288,4 +332,5 @@ SAMPLES, problems_of_samples = read_samples(config["samples"])
 UNITS, problems_of_units = read_units(config["units"])
 stop_on(problems_of_samples + problems_of_units or unmatched(SAMPLES, UNITS))
 
-GPU = read_gpu(config["gpu"]["model"])
+GPU = read_gpu(config["gpu"])
+check_waiting(config["gpu"])
