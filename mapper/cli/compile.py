@@ -17,7 +17,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -40,6 +40,7 @@ ALL = "all"
 """As levels of CPUs: those whose code this CPU can run."""
 
 REFERENCE_LEN, REPEAT_LEN, READ_LEN, LONG_READ_LEN, N_PAIRS = 5000, 1000, 100, 2000, 4
+N_NOISY, NOISY_LEN = 12, 1500
 _COMPLEMENT = str.maketrans("ACGT", "TGCA")
 
 EXAMPLES = """\
@@ -176,6 +177,7 @@ def compile_all(folder: Path, devices: Sequence[DeviceChoice], threads: int) -> 
     from mapper.api.aligner import Aligner
     from mapper.index.index import Index
     from mapper.mapping.job import MapJob
+    from mapper.mapping.options import map_params
     from mapper.mapping.pipeline import map_reads
     from mapper.mapping.session import Session
     from mapper.sorting.options import MarkOptions, SortOptions
@@ -189,6 +191,7 @@ def compile_all(folder: Path, devices: Sequence[DeviceChoice], threads: int) -> 
         ((first, second), "pairs.bam", {"read_group": "@RG\tID:r\tSM:s"}),
         ((first, second), "sorted.bam", {"sort": SortOptions(None, MarkOptions())}),
         ((single,), "single.sam", {"keep_comments": True}),
+        ((single,), "long.bam", {"params": map_params({"preset": "ont"})}),
         ((folder / "pairs.bam",), "pairs.paf", {}),
     )
     with Session(index) as session:
@@ -225,6 +228,19 @@ def _write_sequences(fasta: Path, first: Path, second: Path, single: Path) -> No
             of_second.write(f"@{i}\n{reverse}\n+\n{'I' * READ_LEN}\n")
             reads.write(f">{i} XX:i:1\n{forward}\n")
         reads.write(f">long\n{text[:LONG_READ_LEN]}\n")
+        # Between seeds and at the ends there is something to align, little and much.
+        reads.write(f">gaps\n{text[:800]}{text[1900:3000]}{text[4000:3500:-1]}{text[3000:4000]}\n")
+        for i in range(N_NOISY):
+            start = 300 * i
+            reads.write(f">noisy{i}\n{_with_errors(rng, text[start : start + NOISY_LEN])}\n")
+
+
+def _with_errors(rng: random.Random, text: str) -> str:
+    """Return a copy with substitutions, insertions and deletions at every twentieth base."""
+    edits: tuple[Callable[[str], str], ...] = (
+        lambda base: base.translate(_COMPLEMENT), lambda base: 2 * base, lambda base: "",
+    )  # fmt: skip
+    return "".join(rng.choice(edits)(base) if rng.random() < 0.05 else base for base in text)
 
 
 @contextmanager

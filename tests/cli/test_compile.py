@@ -11,7 +11,9 @@ from pathlib import Path
 import numba
 import pytest
 
+from mapper.cli.compile import compile_all
 from mapper.cli.main import main
+from mapper.cuda.devices import DeviceChoice
 from mapper.jit.accelerate import CACHE_DIR
 from tests.helpers.mapping_runs import DATA, World
 
@@ -88,3 +90,26 @@ def test_help_imports_no_compiled_code() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "container images" in " ".join(done.stdout.split())
+
+
+@pytest.mark.gpu
+@pytest.mark.slow_simulated
+@pytest.mark.filterwarnings("ignore:overflow encountered")
+def test_kernels_that_only_reads_with_errors_need_are_launched(device, tmp_path, monkeypatch):
+    """Each takes seconds to compile, in the middle of the first run if it is not done before."""
+    from mapper.cuda.api import SIMULATED
+
+    if not SIMULATED:
+        pytest.skip("the simulator tells what was launched")
+    from numba.cuda.simulator.kernel import FakeCUDAKernel
+
+    launched = set()
+    call = FakeCUDAKernel.__call__
+
+    def counted(kernel, *arguments):
+        launched.add(kernel.fn.__name__)
+        return call(kernel, *arguments)
+
+    monkeypatch.setattr(FakeCUDAKernel, "__call__", counted)
+    compile_all(tmp_path, [DeviceChoice("cuda", (0,))], threads=2)
+    assert {"extend_small", "extend_large", "fill_small", "fill_large"} <= launched
