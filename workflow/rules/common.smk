@@ -32,6 +32,8 @@ SUMMARY = "<results>/summary.tsv"
 UNITS_SUMMARY = "<results>/units.tsv"
 SUMMARY_PAGE = "<results>/summary.html"
 VERSIONS = "<results>/versions.tsv"
+EFFICIENCY = "<results>/efficiency.tsv"
+EFFICIENCY_PAGE = "<results>/efficiency.html"
 PLOTS = {
     kind: f"<results>/plots/{kind}.svg"
     for kind in (
@@ -232,6 +234,14 @@ def all_map_statistics():
     return [path for sample in SAMPLES for path in map_statistics(sample)]
 
 
+def job_names():
+    """Return the samples, units and parts after which logs are named, and rules of one job."""
+    part = "{unit}.{part}-of-{parts}"
+    parts = [parts_of(part, sample) for sample in SAMPLES if sample not in ONE_JOB]
+    of_one_job = ["index", "plain_reference"]
+    return [*SAMPLES, *UNITS, *(name for names in parts for name in names), *of_one_job]
+
+
 def marks_duplicates(sample):
     choice = SAMPLES[sample].get("mark_duplicates")
     if choice is None:
@@ -422,6 +432,14 @@ def map_runtime(wildcards, input, threads):
 def map_gpu():
     """GPUs of a job; 0 where several jobs share one: the profile then asks for a share."""
     return 1 if GPU is not None and GPU["jobs_per_gpu"] == 1 else 0
+
+
+def gpu_share():
+    """Return what a mapping job asks of GPUs, for its log."""
+    if GPU is None:
+        return "gpus=0"
+    share = "1" if GPU["jobs_per_gpu"] == 1 else f"1/{GPU['jobs_per_gpu']}"
+    return f"gpus={share}x{config['gpu']['model']}"
 
 
 def map_device():
