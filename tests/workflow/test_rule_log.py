@@ -66,7 +66,9 @@ def test_what_a_script_says_and_how_it_ends(tmp_path, monkeypatch, text, status,
     monkeypatch.delenv("LSB_JOBID", raising=False)
     script = (
         "import subprocess, types\n"
-        f"snakemake = types.SimpleNamespace(log=[{str(tmp_path / 'log')!r}])\n"
+        "asked = types.SimpleNamespace(mem_mb=100, runtime=5)\n"
+        f"snakemake = types.SimpleNamespace(log=[{str(tmp_path / 'log')!r}], threads=2,"
+        " resources=asked)\n"
         "from rule_log import errors_in_one_line, named, start_log\n"
         "start_log(globals().get('snakemake'))\n"
     )
@@ -78,7 +80,7 @@ def test_what_a_script_says_and_how_it_ends(tmp_path, monkeypatch, text, status,
     assert run.returncode == status
     log = (tmp_path / "log").read_text()
     assert log.startswith(f"host {os.uname().nodename}\nSLURM_JOB_ID=7\n")
-    said = log.split("SLURM_JOB_ID=7\n")[1]
+    said = log.split("SLURM_JOB_ID=7\nasked threads=2 mem_mb=100 runtime=5\n")[1]
     for message in expected:
         assert message in said
     assert ("Traceback" in said) == ("Traceback" in expected)

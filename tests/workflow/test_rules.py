@@ -60,6 +60,7 @@ OUTPUTS = {
         )
     ],
     "summary": ["summary.tsv", "units.tsv"],
+    "efficiency": ["efficiency.tsv", "efficiency.html"],
     "plots": [
         f"plots/{name}.svg"
         for name in ("reads", "insert_size", "coverage", "depth", "mapq", "read_length", "identity")

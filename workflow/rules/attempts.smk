@@ -12,8 +12,13 @@ from typing import NamedTuple
 JOB_NUMBERS = ("SLURM_JOB_ID", "JOB_ID", "LSB_JOBID")  # of Slurm, Grid Engine and LSF
 NUMBER = "^(" + "|".join(JOB_NUMBERS) + ")=[0-9]+$"
 
-# The start of a shell rule: all it says goes to its log, which begins with host and job.
-JOB = f"exec > {{log:q}} 2>&1; echo \"host $(hostname)\"; env | grep -E '{NUMBER}' || true; "
+# The start of a shell rule: all it says goes to its log, which begins with host, job and what was
+# asked for, as scripts/efficiency.py reads it. That is the first request: Snakemake does not tell
+# the process of a job that its resources have grown.
+JOB = (
+    f"exec > {{log:q}} 2>&1; echo \"host $(hostname)\"; env | grep -E '{NUMBER}' || true; "
+    "echo asked threads={threads} mem_mb={resources.mem_mb} runtime={resources.runtime}; "
+)
 
 # How a scheduler, or a program that got no memory, says so; in the log or in the answer to QUERIES.
 NO_MEMORY = re.compile(

@@ -32,6 +32,8 @@ SUMMARY = "<results>/summary.tsv"
 UNITS_SUMMARY = "<results>/units.tsv"
 SUMMARY_PAGE = "<results>/summary.html"
 VERSIONS = "<results>/versions.tsv"
+EFFICIENCY = "<results>/efficiency.tsv"
+EFFICIENCY_PAGE = "<results>/efficiency.html"
 PLOTS = {
     kind: f"<results>/plots/{kind}.svg"
     for kind in (
@@ -230,6 +232,14 @@ def map_statistics(sample):
 def all_map_statistics():
     """Those of all samples, in the order of the sheet."""
     return [path for sample in SAMPLES for path in map_statistics(sample)]
+
+
+def job_names():
+    """Return the samples, units and parts after which logs are named, and rules of one job."""
+    part = "{unit}.{part}-of-{parts}"
+    parts = [parts_of(part, sample) for sample in SAMPLES if sample not in ONE_JOB]
+    of_one_job = ["index", "plain_reference"]
+    return [*SAMPLES, *UNITS, *(name for names in parts for name in names), *of_one_job]
 
 
 def marks_duplicates(sample):
@@ -468,6 +478,14 @@ def map_resources():
         "slurm_extra": deadline,
         "slurm_partition": by_device(config["gpu"]["partition"], config["gpu"]["cpu_partition"]),
     }
+
+
+def gpu_share():
+    """Return what a mapping job asks of GPUs, for its log."""
+    if GPU is None:
+        return "gpus=0"
+    share = "1" if GPU["jobs_per_gpu"] == 1 else f"1/{GPU['jobs_per_gpu']}"
+    return f"gpus={share}x{config['gpu']['model']}"
 
 
 def map_device():

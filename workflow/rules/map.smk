@@ -75,11 +75,13 @@ rule fmwave_map:
         read_group=read_group_argument,
         device=map_device(),
         gpu=gpu_options(),
+        gpu_share=gpu_share(),
         preset=preset_argument,
         sort="--sort" if SORTED_PARTS else "",
         extra=config["map"]["extra"],
     shell:
-        JOB + 'echo "CUDA_VISIBLE_DEVICES=${{CUDA_VISIBLE_DEVICES-not set}}"; '
+        JOB + "echo asked {params.gpu_share}; "
+        'echo "CUDA_VISIBLE_DEVICES=${{CUDA_VISIBLE_DEVICES-not set}}"; '
         "{params.staging}; "
         'fmwave map "$index" {params.reads:q} -o {output.bam:q} {params.sort} -t {threads}'
         " --resume-or-restart"

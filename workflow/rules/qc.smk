@@ -90,6 +90,37 @@ rule summary_page:
         "../scripts/summary_page.py"
 
 
+rule efficiency:
+    # What jobs asked for and what they used of it. Their logs and benchmarks are no inputs: a job
+    # would run again if a user had deleted them.
+    input:
+        expand(STATISTICS["flagstat"], sample=SAMPLES),
+    output:
+        table=EFFICIENCY,
+        page=report(
+            EFFICIENCY_PAGE,
+            caption="../report/efficiency.rst",
+            category="Summary",
+            labels={"table": "all jobs"},
+        ),
+    log:
+        "<logs>/efficiency.log",
+    benchmark:
+        "<benchmarks>/efficiency.tsv"
+    conda:
+        "../envs/fmwave.yaml"
+    threads: 1
+    resources:
+        mem_mb=memory(1000),
+        runtime=runtime(10),
+    params:
+        benchmarks=str(Path(str(rules.fmwave_index.benchmark)).parent),
+        logs=str(Path(str(rules.fmwave_index.log[0])).parent),
+        names=job_names(),
+    script:
+        "../scripts/efficiency.py"
+
+
 rule plots:
     input:
         summary=SUMMARY,

@@ -18,7 +18,7 @@ JOB_NUMBERS = ("SLURM_JOB_ID", "JOB_ID", "LSB_JOBID")  # rules/attempts.smk look
 def start_log(snakemake: Any) -> None:
     """Send all that a script and its programs print to the rule's log, tracebacks too.
 
-    The log begins with the host and the scheduler's number of the job.
+    The log begins with the host, the scheduler's number of the job and what was asked for.
 
     Parameters
     ----------
@@ -36,6 +36,8 @@ def start_log(snakemake: Any) -> None:
     for name in JOB_NUMBERS:
         if re.fullmatch("[0-9]+", os.environ.get(name, "")):
             print(f"{name}={os.environ[name]}")
+    asked = snakemake.resources
+    print(f"asked threads={snakemake.threads} mem_mb={asked.mem_mb} runtime={asked.runtime}")
     sys.stdout.flush()
 
 

@@ -4,12 +4,12 @@ from rule_log import start_log
 
 start_log(globals().get("snakemake"))  # before imports that may fail
 
-import csv
 import json
 import re
 from pathlib import Path
 
-NA = "NA"  # as R and pandas read a number that is not there
+from html_tables import NA, read_table, write_table
+
 COUNTS = {  # column: key in flagstat, which counts empty reads too; stats leaves them out
     "reads": "primary",
     "mapped": "primary mapped",
@@ -49,8 +49,7 @@ def stats_numbers(path: str) -> dict[str, str]:
 
 def depth_and_breadth(path: str) -> dict[str, str]:
     """Return mean depth, and the part of the reference that is covered; duplicates left out."""
-    with Path(path).open() as table:
-        rows = list(csv.DictReader(table, delimiter="\t"))
+    rows = read_table(path)
     lengths = [int(row["endpos"]) - int(row["startpos"]) + 1 for row in rows]
     bases = sum(float(row["meandepth"]) * n for row, n in zip(rows, lengths, strict=True))
     covered = sum(int(row["covbases"]) for row in rows)
@@ -62,10 +61,7 @@ def depth_and_breadth(path: str) -> dict[str, str]:
 
 def breadths(path: str) -> dict[str, str]:
     """Return the part of the reference that has at least each of DEPTHS; duplicates left out."""
-    with Path(path).open() as table:
-        rows = [
-            (int(r["depth"]), int(r["positions"])) for r in csv.DictReader(table, delimiter="\t")
-        ]
+    rows = [(int(row["depth"]), int(row["positions"])) for row in read_table(path)]
     length = sum(positions for _, positions in rows)
     deep = {least: sum(n for depth, n in rows if depth >= least) for least in DEPTHS}
     return {f"breadth_{least}x": f"{deep[least] / length:.4g}" for least in DEPTHS}
@@ -86,13 +82,6 @@ def unit_row(unit: dict, jobs: list[dict]) -> dict[str, str]:
     return row
 
 
-def write_table(path: str, rows: list[dict[str, str]]) -> None:
-    with Path(path).open("w", newline="") as out:
-        table = csv.DictWriter(out, list(rows[0]), delimiter="\t", lineterminator="\n")
-        table.writeheader()
-        table.writerows(rows)
-
-
 def main() -> None:
     """Run as the rule says."""
     files = snakemake.input
@@ -107,13 +96,13 @@ def main() -> None:
             strict=True,
         )
     ]
-    write_table(snakemake.output.samples, samples)
+    write_table(snakemake.output.samples, list(samples[0]), samples)
     jobs = iter([json.loads(Path(path).read_text()) for path in files.maps])
     units = [
         unit_row(unit, [next(jobs) for _ in range(unit["parts"])])
         for unit in snakemake.params.units
     ]
-    write_table(snakemake.output.units, units)
+    write_table(snakemake.output.units, list(units[0]), units)
 
 
 if "snakemake" in globals():

@@ -4,24 +4,12 @@ from rule_log import start_log
 
 start_log(globals().get("snakemake"))  # before imports that may fail
 
-import csv
 import html
 import json
 import re
 from pathlib import Path
 
-NA = "NA"
-STYLE = """<style>
-body { font: 14px sans-serif; margin: 1.5em; }
-h2 { font-size: 1.1em; margin: 2em 0 0.5em; }
-h2:first-of-type { margin-top: 0; }
-table { border-collapse: collapse; }
-th, td { padding: 0.35em 0.8em; text-align: right; white-space: nowrap; }
-th { border-bottom: 2px solid #64748b; position: sticky; top: 0; background: white; }
-th:first-child, td:first-child, .text th, .text td { text-align: left; }
-.units th:nth-child(-n+3), .units td:nth-child(-n+3) { text-align: left; }
-tr:nth-child(odd) td { background: #f1f5f9; }
-</style>"""
+from html_tables import NA, read_table, table, write_page, write_table
 
 
 def count(row: dict[str, str], column: str) -> str:
@@ -72,14 +60,6 @@ def unit_cells(row: dict[str, str]) -> dict[str, str]:
     }
 
 
-def table(rows: list[dict[str, str]], kind: str) -> str:
-    """Return an HTML table of lines that have the same headings."""
-    lines = [[f"<th>{html.escape(name)}</th>" for name in rows[0]]]
-    lines += [[f"<td>{html.escape(cell)}</td>" for cell in row.values()] for row in rows]
-    body = "\n".join(f"<tr>{''.join(cells)}</tr>" for cells in lines)
-    return f'<table class="{kind}">\n{body}\n</table>\n'
-
-
 def versions(
     maps: list[str], stats: list[str], plots: list[str], multiqc: list[str], snakemake_version: str
 ) -> dict[str, str]:
@@ -111,11 +91,6 @@ def versions(
     return {program: ", ".join(sorted(several)) for program, several in found.items()}
 
 
-def read_table(path: str) -> list[dict[str, str]]:
-    with Path(path).open() as rows:
-        return list(csv.DictReader(rows, delimiter="\t"))
-
-
 def main() -> None:
     """Run as the rule says."""
     files = snakemake.input
@@ -123,8 +98,7 @@ def main() -> None:
         *(files.maps, files.stats, files.plots, files.multiqc, snakemake.params.snakemake)
     )
     rows = [{"program": program, "version": version} for program, version in programs.items()]
-    with Path(snakemake.output.versions).open("w") as out:
-        out.write("".join("\t".join(line) + "\n" for line in [rows[0], *map(dict.values, rows)]))
+    write_table(snakemake.output.versions, list(rows[0]), rows)
     sections = (
         ("Samples", table([sample_cells(row) for row in read_table(files.samples)], "samples")),
         ("Units", table([unit_cells(row) for row in read_table(files.units)], "units")),
@@ -132,9 +106,7 @@ def main() -> None:
     )
     body = "".join(f"<h2>{name}</h2>\n{text}" for name, text in sections)
     reference = html.escape(snakemake.params.reference)
-    Path(snakemake.output.page).write_text(
-        f"<!DOCTYPE html>\n<title>Samples</title>\n{STYLE}\n{body}<p>Reference: {reference}</p>\n"
-    )
+    write_page(snakemake.output.page, "Samples", f"{body}<p>Reference: {reference}</p>\n")
 
 
 if "snakemake" in globals():
