@@ -177,13 +177,24 @@ def insert_size_argument(wildcards, input):
 
 
 def staging(wildcards, input):
-    """The shell command that sets `index`: to the path, or to that of a copy on the node."""
-    folder = config["index"]["local_copy"]
-    if not folder:
-        return f"index={shlex.quote(str(input.index))}"
+    """The start of a command that then has a copy on the node for the index; or nothing."""
+    if not config["scratch"]:
+        return []
     script = workflow.source_path("../scripts/stage_index.py")
-    words = shlex.join(["python3", str(script), str(input.index), folder])
-    return f'index="$({words})"'  # under set -e, and its messages go to the log
+    return ["python3", str(script), str(input.index), config["scratch"]]
+
+
+def sort_folder():
+    """--tmp-dir of a sort that begins anew with its job.
+
+    What one that is resumed goes on with lies beside the output, where each node finds it.
+    """
+    return ["--tmp-dir", config["scratch"]] if config["scratch"] else []
+
+
+def make_scratch():
+    """The start of a command that needs the scratch folder."""
+    return f"mkdir -p {shlex.quote(config['scratch'])}; " if config["scratch"] else ""
 
 
 def read_group_argument(wildcards):
