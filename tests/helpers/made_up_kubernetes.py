@@ -82,7 +82,8 @@ class Pod:
         """Run the container's command in an empty folder."""
         workdir = cluster.place / self.name
         workdir.mkdir()
-        env = {name: value for name, value in os.environ.items() if name != "KUBECONFIG"}
+        hidden = ("KUBECONFIG", "SNAKEMAKE_")  # what comes to a pod comes by secrets
+        env = {name: value for name, value in os.environ.items() if not name.startswith(hidden)}
         folders = [cluster.place / "bin", cluster.place / "image", Path(sys.executable).parent]
         env["PATH"] = os.pathsep.join([*map(str, folders), env["PATH"]])
         for variable in container.get("env") or []:

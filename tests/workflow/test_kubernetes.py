@@ -12,10 +12,12 @@ from pathlib import Path
 import pysam
 import pytest
 
+from tests.helpers.made_up_s3 import BUCKET, bucket_with, needs_s3
 from tests.helpers.slurm import GPUS, fail_first_run, start, wait_for, wait_for_exit
 from tests.helpers.workflow_runs import (
     CONFIG,
     DATA,
+    PHIX,
     ROOT,
     UNITS_HEADER,
     needs_snakemake,
@@ -33,7 +35,8 @@ from tests.helpers.made_up_kubernetes import IMAGE, NAMESPACE, MadeUpKubernetes 
 
 pytestmark = [needs_snakemake, pytest.mark.slow]
 SNAKEFILE = "workflow/Snakefile"
-FASTER = ["--default-storage-provider", "fs", "--seconds-between-status-checks", "1"]
+IN_FOLDER = ["--default-storage-provider", "fs"]  # which stands for the object store
+FASTER = ["--seconds-between-status-checks", "1"]
 
 
 @pytest.fixture
@@ -64,9 +67,11 @@ def clone(tmp_path: Path) -> Path:
     return clone
 
 
-def run(clone: Path, *options: str) -> subprocess.CompletedProcess[str]:
+def run(
+    clone: Path, *options: str, storage: list[str] = IN_FOLDER
+) -> subprocess.CompletedProcess[str]:
     return snakemake(
-        clone, *FASTER, *options, snakefile=clone / SNAKEFILE, profile="kubernetes"
+        clone, *FASTER, *storage, *options, snakefile=clone / SNAKEFILE, profile="kubernetes"
     )  # fmt: skip
 
 
@@ -89,14 +94,19 @@ def mapping(cluster: MadeUpKubernetes) -> list[dict]:
     return [pod["containers"][0] for pod in pods(cluster) if is_mapping(pod)]
 
 
-def test_a_run_whose_jobs_are_pods(cluster, clone, tmp_path):
-    ended = run(clone)
-    assert ended.returncode == 0, ended.stdout
-    results = tmp_path / "store" / "results"
-    with pysam.AlignmentFile(str(results / "mapped" / "phix.bam")) as bam:
+@needs_s3
+def test_a_run_whose_jobs_are_pods(cluster, clone, tmp_path, monkeypatch):
+    """With all files in S3; the pods get its credentials by a secret."""
+    with bucket_with([*PHIX, DATA / "phix174.fa"], monkeypatch) as s3:
+        monkeypatch.setenv("FMWAVE_STORAGE", f"s3://{BUCKET}/in")
+        ended = run(clone, storage=[])
+        assert ended.returncode == 0, ended.stdout
+        s3.download_file(BUCKET, "in/results/mapped/phix.bam", str(tmp_path / "phix.bam"))
+        s3.head_object(Bucket=BUCKET, Key="in/results/plots/reads.svg")
+    with pysam.AlignmentFile(str(tmp_path / "phix.bam")) as bam:
         assert sum(not r.flag & 0x900 for r in bam.fetch(until_eof=True)) == 90
-    assert (results / "plots" / "reads.svg").exists()
     assert not (clone / "results").exists()
+    assert "made-up-too" not in str(cluster.jobs)
     assert len(cluster.jobs) == 7
     assert (cluster.pods, cluster.secrets) == ({}, {})  # it clears up
 
@@ -158,7 +168,12 @@ def test_an_interrupted_run_takes_its_pods_away(cluster, clone, monkeypatch):
     """The pod waits for an image that is not there; the plugin waits as long as the pod."""
     monkeypatch.setenv("FMWAVE_IMAGE", "registry.example.org/misspelt:1")
     process = start(
-        clone, "--snakefile", str(clone / SNAKEFILE), profile="kubernetes", faster=FASTER
+        clone,
+        "--snakefile",
+        str(clone / SNAKEFILE),
+        *IN_FOLDER,
+        profile="kubernetes",
+        faster=FASTER,
     )
     wait_for(lambda: cluster.pods, "a pod")
     process.send_signal(signal.SIGINT)

@@ -95,9 +95,11 @@ wildcard_constraints:
 def given(path):
     """A file that the settings name, where no `prefix:` of an importing workflow moves it.
 
-    It lies in the default storage if Snakemake was given one, as for Kubernetes, whose pods see
-    no disk of ours.
+    A URL is read by a storage plugin. All else lies in the default storage if Snakemake was given
+    one, as for Kubernetes, whose pods see no disk of ours.
     """
+    if is_url(path):
+        return storage(path)
     return path if workflow.storage_settings.default_storage_provider else local(path)
 
 
@@ -316,6 +318,8 @@ CPU_BASES_PER_SECOND = 2e6  # of one thread; benchmarks/results/long_reads.md: 5
 
 
 def size_of(path):
+    if is_url(path):
+        return size_of_url(path)
     path = Path(path)
     return path.stat().st_size if path.exists() else 0
 
@@ -344,8 +348,8 @@ def sample_million_reads(sample):
 
 def reference_mb(size_mb=None):
     """Million bases of the reference, at most."""
-    path = Path(config["reference"])
-    packing = 5 if path.suffix == ".gz" else 1  # gzip on DNA: 1:3.5 to 1:4.5
+    path = config["reference"]
+    packing = 5 if path.endswith(".gz") else 1  # gzip on DNA: 1:3.5 to 1:4.5
     return packing * (size_of(path) / 1e6 if size_mb is None else size_mb)
 
 
@@ -367,7 +371,7 @@ def reference_runtime(wildcards, input, threads):
 
 def index_marks():
     """The files that mark contigs and regions of the reference, by option of fmwave index."""
-    files = {option: config["index"][option] for option in ("alt", "group", "mask")}
+    files = {option: config["index"][option] for option in INDEX_MARKS}
     return {option: given(path) for option, path in files.items() if path}
 
 
