@@ -80,10 +80,10 @@ simulate: $(STAMP)
 fuzz: $(STAMP)
 	$(PYTEST) -n auto --hypothesis-profile budget tests/io/test_fuzz.py tests/end_to_end/test_fuzz.py
 
-# Dry runs of every profile, and a run without a shared disk.
+# Dry runs of every profile, runs without a shared disk, and on made-up schedulers.
 test-profiles: $(STAMP)
 	$(BIN)/python -m pip install --quiet --editable '.[executors]'
-	$(PYTEST) tests/workflow/test_profiles.py tests/workflow/test_storage.py tests/workflow/test_lsf.py
+	$(PYTEST) $(addprefix tests/workflow/test_,profiles.py storage.py lsf.py kubernetes.py)
 
 # Needs a Slurm of its own: the tests cancel whatever is in its queue.
 test-slurm: $(STAMP)

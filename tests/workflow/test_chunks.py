@@ -51,7 +51,7 @@ def test_chunks_give_the_records_of_the_whole(tmp_path):
             unaligned(tmp_path / f"{kind}{n}.bam", f"{kind}{n}", PORTIERA, single)
             units += f"{kind}{n}\tu\t\t\t{kind}{n}.bam\t\t{n}\n"
     config = CONFIG.replace("phix174.fa", "portiera.fa.gz") + "map: {threads: 1}\n"
-    config += f"index: {{local_copy: {tmp_path / 'node'}}}\n"  # one copy for all jobs
+    config += f"scratch: {tmp_path / 'node'}\n"  # one copy of the index for all jobs
     directory = project(tmp_path, config, samples, units)
 
     run = snakemake(directory, "--until", "finish_sample", "map_sample", timeout=600)
@@ -84,4 +84,6 @@ def test_chunks_give_the_records_of_the_whole(tmp_path):
     with pysam.AlignmentFile(str(mapped / "pairs8.bam")) as bam:
         lines = [program["CL"] for program in bam.header["PG"]]
     assert sum(line.startswith(f"fmwave map {copy} ") for line in lines) == 8
-    assert sum(line.startswith("fmwave merge ") for line in lines) == len(lines) - 8 == 8
+    merges = [line for line in lines if line.startswith("fmwave merge ")]
+    assert len(merges) == len(lines) - 8 == 8
+    assert all(f" --tmp-dir {tmp_path / 'node'} " in f"{line} " for line in merges)

@@ -1,32 +1,42 @@
-"""Runs without a shared disk, as on Kubernetes: all files are read from and written to storage."""
+"""Files in storage: all of a run's, as on Kubernetes, or reads and references that are URLs."""
 
 from __future__ import annotations
 
+import functools
+import http.server
 import importlib.util
+import os
+import re
 import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
 
 import pysam
 import pytest
 
+from tests.helpers.made_up_lsf import make_lsf
+from tests.helpers.made_up_s3 import BUCKET, bucket_with, needs_s3
 from tests.helpers.workflow_runs import (
     CONFIG,
     DATA,
+    PHIX,
+    SAMPLES_HEADER,
     UNITS_HEADER,
     needs_snakemake,
     project,
+    records,
     snakemake,
 )
 
-pytestmark = [
-    needs_snakemake,
-    pytest.mark.skipif(
-        importlib.util.find_spec("snakemake_storage_plugin_fs") is None
-        or shutil.which("rsync") is None,
-        reason="snakemake-storage-plugin-fs or rsync is not installed: make test-profiles",
-    ),
-]
+pytestmark = needs_snakemake
 
 
+@pytest.mark.skipif(
+    importlib.util.find_spec("snakemake_storage_plugin_fs") is None
+    or shutil.which("rsync") is None,
+    reason="snakemake-storage-plugin-fs or rsync is not installed: make test-profiles",
+)
 def test_a_run_whose_files_lie_in_storage(tmp_path):
     """A folder stands for the object store; the unit is scattered."""
     store = tmp_path / "store"
@@ -50,3 +60,134 @@ def test_a_run_whose_files_lie_in_storage(tmp_path):
         assert sum(not r.flag & 0x900 for r in bam.fetch(until_eof=True)) == 90
         assert bam.has_index()
     assert (store / "results" / "plots" / "reads.svg").exists()
+
+
+@pytest.fixture
+def bucket(monkeypatch) -> Iterator[str]:
+    """A bucket of a local S3 server with the reads and the reference; the URL of its folder."""
+    with bucket_with([*PHIX, DATA / "phix174.fa"], monkeypatch):
+        yield f"s3://{BUCKET}/in"
+
+
+@pytest.fixture
+def site(tmp_path) -> Iterator[tuple[Path, str]]:
+    """A local web server: the folder that it shows, and its URL."""
+    pytest.importorskip(
+        "snakemake_storage_plugin_http",
+        reason="snakemake-storage-plugin-http is not installed: make test-profiles",
+    )
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *_):
+            pass
+
+    folder = tmp_path / "site"
+    folder.mkdir()
+    handler = functools.partial(Handler, directory=str(folder))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield folder, f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def samples(*names: str) -> str:
+    return SAMPLES_HEADER + "".join(f"{name}\t\n" for name in names)
+
+
+def unit(sample: str, place: str | Path, suffix: str = "fq", chunks: str = "") -> str:
+    reads = "\t".join(f"{place}/phix_R{mate}.{suffix}" for mate in (1, 2))
+    return f"{sample}\ta\t{reads}\t\t{chunks}\n"
+
+
+@needs_s3
+def test_reads_and_reference_that_are_urls(bucket, site, tmp_path):
+    """They give the records of local files; one unit is scattered."""
+    folder, url = site
+    for path in PHIX:
+        shutil.copy(path, folder)
+    units = unit("local", DATA) + unit("s3", bucket) + unit("http", url, chunks="2")
+    directory = project(
+        tmp_path, CONFIG.replace(str(DATA), bucket),
+        samples("local", "s3", "http"), UNITS_HEADER + units,
+    )  # fmt: skip
+    run = snakemake(directory, "--until", "map_sample", "finish_sample")
+    assert run.returncode == 0, run.stdout
+    local, from_s3, from_site = (
+        records(directory / "results" / "mapped" / f"{name}.bam")
+        for name in ("local", "s3", "http")
+    )
+    assert len(local) >= 90
+    assert local == from_s3 == from_site
+    assert not list((directory / ".snakemake" / "storage").rglob("*.fq"))  # copies go with the jobs
+
+
+def test_jobs_of_urls_ask_for_what_local_files_need(site, tmp_path):
+    """Run time goes by the size of reads, memory by that of the reference."""
+    folder, url = site
+    for name, size in (("phix174.fa", 10**9), ("phix_R1.fq.gz", 10**9), ("phix_R2.fq.gz", 10**9)):
+        with (folder / name).open("wb") as file:
+            file.truncate(size)
+    units = UNITS_HEADER + unit("local", folder, "fq.gz") + unit("http", url, "fq.gz")
+    config = CONFIG.replace(str(DATA), url)
+    directory = project(tmp_path, config, samples("local", "http"), units)
+    run = snakemake(directory, "--dry-run")
+    assert run.returncode == 0, run.stdout
+    asked = re.findall(r"rule map_sample:.*?resources: (.*?)\n", run.stdout, re.DOTALL)
+    assert len(asked) == 2
+    assert asked[0] == asked[1]
+    assert "runtime=182," in asked[0]  # of 50 M reads
+    assert "mem_mb=9636," in asked[0]
+
+
+@needs_s3
+def test_an_object_that_is_not_there(bucket, tmp_path):
+    units = UNITS_HEADER + unit("s3", bucket, "fastq")
+    run = snakemake(project(tmp_path, samples=samples("s3"), units=units), "--dry-run")
+    assert run.returncode == 1
+    assert "Missing input files" in run.stdout
+    assert f"{bucket}/phix_R1.fastq (in storage)" in run.stdout
+
+
+@pytest.mark.parametrize(
+    ("url", "what"),
+    [
+        ("gs://b/x.fq", "a storage plugin is missing: pip install snakemake-storage-plugin-gcs"),
+        ("odd://b/x.fq", "No storage provider found for query odd://b/x.fq"),
+    ],
+)
+def test_a_url_that_no_plugin_reads(url, what, tmp_path):
+    directory = project(
+        tmp_path,
+        f"{CONFIG}index: {{mask: '{url}'}}\n",
+        units=f"{UNITS_HEADER}phix\ta\t{url}\t\t\t\n",
+    )
+    run = snakemake(directory, "--dry-run")
+    assert run.returncode == 1
+    assert f"config: index.mask: '{url}': {what}" in run.stdout
+    (directory / "config" / "config.yaml").write_text(CONFIG)
+    run = snakemake(directory, "--dry-run")
+    assert run.returncode == 1
+    assert f"units.tsv, line 2: fq1: '{url}': {what}" in run.stdout
+
+
+def test_urls_on_a_cluster_with_a_shared_disk(site, tmp_path, monkeypatch):
+    """A made-up LSF. Snakemake's main process fetches what a job wants, before it is submitted."""
+    pytest.importorskip("snakemake_executor_plugin_lsf", reason="not installed: make test-profiles")
+    folder, url = site
+    for path in PHIX:
+        shutil.copy(path, folder)
+    commands = make_lsf(tmp_path / "lsf")
+    monkeypatch.setenv("PATH", f"{commands}{os.pathsep}{os.environ['PATH']}")
+    directory = project(tmp_path, units=UNITS_HEADER + unit("phix", url))
+    run = snakemake(
+        directory,
+        *("--until", "map_sample", "--seconds-between-status-checks", "1", "--latency-wait", "5"),
+        profile="lsf-gpu",
+    )
+    assert run.returncode == 0, run.stdout
+    with pysam.AlignmentFile(str(directory / "results" / "mapped" / "phix.bam")) as bam:
+        [program] = bam.header["PG"]
+    assert " .snakemake/storage/http/" in program["CL"]
+    assert not list((directory / ".snakemake" / "storage").rglob("*.fq"))

@@ -97,9 +97,11 @@ wildcard_constraints:
 def given(path):
     """A file that the settings name, where no `prefix:` of an importing workflow moves it.
 
-    It lies in the default storage if Snakemake was given one, as for Kubernetes, whose pods see
-    no disk of ours.
+    A URL is read by a storage plugin. All else lies in the default storage if Snakemake was given
+    one, as for Kubernetes, whose pods see no disk of ours.
     """
+    if is_url(path):
+        return storage(path)
     return path if workflow.storage_settings.default_storage_provider else local(path)
 
 
@@ -179,13 +181,24 @@ def insert_size_argument(wildcards, input):
 
 
 def staging(wildcards, input):
-    """The shell command that sets `index`: to the path, or to that of a copy on the node."""
-    folder = config["index"]["local_copy"]
-    if not folder:
-        return f"index={shlex.quote(str(input.index))}"
+    """The start of a command that then has a copy on the node for the index; or nothing."""
+    if not config["scratch"]:
+        return []
     script = workflow.source_path("../scripts/stage_index.py")
-    words = shlex.join(["python3", str(script), str(input.index), folder])
-    return f'index="$({words})"'  # under set -e, and its messages go to the log
+    return ["python3", str(script), str(input.index), config["scratch"]]
+
+
+def sort_folder():
+    """--tmp-dir of a sort that begins anew with its job.
+
+    What one that is resumed goes on with lies beside the output, where each node finds it.
+    """
+    return ["--tmp-dir", config["scratch"]] if config["scratch"] else []
+
+
+def make_scratch():
+    """The start of a command that needs the scratch folder."""
+    return f"mkdir -p {shlex.quote(config['scratch'])}; " if config["scratch"] else ""
 
 
 def read_group_argument(wildcards):
@@ -315,6 +328,8 @@ CPU_BASES_PER_SECOND = 2e6  # of one thread; benchmarks/results/long_reads.md: 5
 
 
 def size_of(path):
+    if is_url(path):
+        return size_of_url(path)
     path = Path(path)
     return path.stat().st_size if path.exists() else 0
 
@@ -349,8 +364,8 @@ def million_reads_of_part(wildcards):
 
 def reference_mb(size_mb=None):
     """Million bases of the reference, at most."""
-    path = Path(config["reference"])
-    packing = 5 if path.suffix == ".gz" else 1  # gzip on DNA: 1:3.5 to 1:4.5
+    path = config["reference"]
+    packing = 5 if path.endswith(".gz") else 1  # gzip on DNA: 1:3.5 to 1:4.5
     return packing * (size_of(path) / 1e6 if size_mb is None else size_mb)
 
 
@@ -372,7 +387,7 @@ def reference_runtime(wildcards, input, threads):
 
 def index_marks():
     """The files that mark contigs and regions of the reference, by option of fmwave index."""
-    files = {option: config["index"][option] for option in ("alt", "group", "mask")}
+    files = {option: config["index"][option] for option in INDEX_MARKS}
     return {option: given(path) for option, path in files.items() if path}
 
 
@@ -485,7 +500,8 @@ def gpu_share():
     if GPU is None:
         return "gpus=0"
     share = "1" if GPU["jobs_per_gpu"] == 1 else f"1/{GPU['jobs_per_gpu']}"
-    return f"gpus={share}x{config['gpu']['model']}"
+    models = config["gpu"]["model"]
+    return f"gpus={share}x{models if isinstance(models, str) else ','.join(models)}"
 
 
 def map_device():

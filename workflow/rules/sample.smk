@@ -33,8 +33,8 @@ rule map_sample:
     shell:
         JOB
         + (
-            "{params.check}{params.staging}; "
-            'fmwave map "$index" {input.reads:q} -o {output.alignments:q} --sort -t {threads}'
+            "{params.check}{params.staging:q} fmwave map {input.index:q} {input.reads:q}"
+            " -o {output.alignments:q} --sort -t {threads}"
             " --resume-or-restart {params.read_group:q} {params.preset} {params.reference:q}"
             " {params.duplicates:q} --device cpu"
             " --json-stats {output.json:q} {params.extra}{params.afterwards}"
@@ -64,13 +64,15 @@ rule finish_sample:
         runtime=runtime(streaming_runtime(50_000)),
     params:
         check=lambda wildcards, input: check_read_groups(wildcards, input.parts),
+        make_scratch=make_scratch(),
+        tmp_dir=sort_folder(),
         reference=reference_option,
         duplicates=duplicate_options,
         afterwards=without_duplicates,
     shell:
         JOB
         + (
-            "{params.check}; "
-            "fmwave merge {input.parts:q} -o {output.alignments:q} -t {threads}"
+            "{params.check}; {params.make_scratch}"
+            "fmwave merge {input.parts:q} -o {output.alignments:q} -t {threads} {params.tmp_dir:q}"
             " {params.reference:q} {params.duplicates:q}{params.afterwards}"
         )

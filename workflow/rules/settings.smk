@@ -14,6 +14,12 @@ from snakemake.exceptions import WorkflowError
 # environment need not have fmwave.
 GPU_TABLE = "mapper/cuda/gpus.toml"
 
+INDEX_MARKS = (
+    "alt",
+    "group",
+    "mask",
+)  # files in the config's `index`, each an option of fmwave index
+
 SHORT_READS = "sr"
 PRESET_OF_PLATFORM = {"ONT": "ont", "PACBIO": "hifi"}
 
@@ -125,16 +131,35 @@ def is_imported():
     return here.parent.resolve() != Path(workflow.basedir).resolve()
 
 
-def missing_reads(units, lines, path):
-    """Return one line for each read file that is not there, or cannot be read."""
+def problem_of_file(path):
+    """Return what keeps a job from reading a local file; nothing if it is there."""
+    if Path(path).is_file():
+        return ""
+    return "is a directory" if Path(path).is_dir() else "there is no such file"
+
+
+def unreadable_reads(units, lines, path):
+    """Return one line for each read file that is not there, or that no plugin reads."""
+    # Others' rules may make files, and where Snakemake was given a storage they are looked for there.
+    in_sight = not is_imported() and not workflow.storage_settings.default_storage_provider
     problems = []
     for name, row in units.items():
         for column in ("fq1", "fq2", "bam"):
             reads = row.get(column)
-            if reads and not Path(reads).is_file():
-                what = "is a directory" if Path(reads).is_dir() else "there is no such file"
+            if not reads:
+                continue
+            what = problem_of_url(reads) if is_url(reads) else in_sight and problem_of_file(reads)
+            if what:
                 problems.append(f"{path}, line {lines[name]}: {column}: '{reads}': {what}")
     return problems
+
+
+def unreadable_settings():
+    """Return one line for each URL in the config that no plugin reads."""
+    files = {"reference": config["reference"]}
+    files |= {f"index.{key}": config["index"][key] for key in INDEX_MARKS}
+    problems = {key: problem_of_url(path) for key, path in files.items() if is_url(path)}
+    return [f"config: {key}: '{files[key]}': {what}" for key, what in problems.items() if what]
 
 
 def read_samples(path):
@@ -177,10 +202,8 @@ def read_units(path):
         if row.get("fq1") and row.get("fq1") == row.get("fq2"):
             problems.append(f"{path}, line {number}: fq1 and fq2 are the same file")
         units[name], lines[name] = row, number
-    # Where nothing but the sheet can name them; files in a storage are looked for there.
-    in_storage = workflow.storage_settings.default_storage_provider
-    if workflow.is_main_process and not is_imported() and not in_storage:
-        problems += missing_reads(units, lines, path)
+    if workflow.is_main_process:
+        problems += unreadable_reads(units, lines, path)
     kinds = {}
     for name, row in units.items():
         if is_long(row):
@@ -322,6 +345,8 @@ def check_multiqc():
 CONFIG_SCHEMA = load_schema("config")
 stop_on(complaints(config, CONFIG_SCHEMA, "config"))
 config = with_defaults(CONFIG_SCHEMA, config)
+if workflow.is_main_process:
+    stop_on(unreadable_settings())
 if config["report"]["multiqc"]:
     check_multiqc()
 GIVES_INSERT_SIZE = names_option(

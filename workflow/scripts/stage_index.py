@@ -1,36 +1,95 @@
-"""Copy an index to a node's own disk, once: stage_index.py INDEX FOLDER prints the copy's path.
+"""Run a command with a copy of an index on the node's own disk.
 
-The copy is named by the index's meta.json, which holds the checksums of all its files: another
-index never meets an old copy. A lock makes the jobs of a node wait for the one that copies; the
-copy gets its name when it is complete, and a dead job's half one is overwritten.
+`stage_index.py INDEX FOLDER COMMAND ...` becomes COMMAND, with the copy's path for INDEX. The copy
+is named by the index's meta.json, which holds the checksums of all its files: another index never
+meets an old copy.
+
+Each copy has a lock file. A job holds it alone while it copies, so that the others of the node
+wait, and shares it from then on until COMMAND ends, however that ends: the kernel gives locks back.
+The time of the lock file is the start of the last job. Who gets the lock alone knows that no job
+uses the copy; if the last began long ago, it removes it.
 """
 
 from __future__ import annotations
 
 import fcntl
 import hashlib
+import os
 import shutil
 import sys
+import time
+from contextlib import suppress
 from pathlib import Path
+
+UNUSED_DAYS = 14  # after which a copy is removed
+
+
+def open_locked(path: Path, kind: int) -> int | None:
+    """Open and lock a file, which is made if need be; None if another process has a lock on it.
+
+    None is only returned with LOCK_NB in `kind`; else the others are waited for.
+    """
+    while True:
+        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.flock(file, kind)
+        except BlockingIOError:
+            os.close(file)
+            return None
+        # It may have been removed, and made again by another job, before the lock was given.
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(file), path.stat()):
+                return file
+        os.close(file)
+
+
+def copy_of(lock: Path) -> tuple[Path, Path]:
+    """Return the paths of the copy that a lock is for, and of one that is not complete."""
+    name = lock.name.removeprefix(".").removesuffix(".lock")
+    return lock.with_name(name), lock.with_name(f".{name}.half")
+
+
+def remove_unused(folder: Path, keep: Path) -> None:
+    """Remove the copies that no job uses or has used of late, except that of the lock `keep`."""
+    for lock in folder.glob(".fmwave-*.fmw.lock"):
+        if lock == keep:
+            continue
+        with suppress(OSError):  # another user's
+            file = open_locked(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if file is None:
+                continue
+            if time.time() - os.fstat(file).st_mtime > UNUSED_DAYS * 24 * 3600:
+                for path in copy_of(lock):
+                    shutil.rmtree(path, ignore_errors=True)
+                lock.unlink()
+            os.close(file)
 
 
 def stage(index: Path, folder: Path) -> Path:
-    """Return the path of the copy, after making it if it is not there."""
+    """Return the path of the copy, after making it if it is not there; a lock on it stays open."""
     digest = hashlib.sha256((index / "meta.json").read_bytes()).hexdigest()[:16]
-    copy = folder / f"fmwave-{digest}.fmw"
+    lock = folder / f".fmwave-{digest}.fmw.lock"
+    copy, half = copy_of(lock)
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / f".{copy.name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not copy.exists():
-            half = folder / f".{copy.name}.half"
-            shutil.rmtree(half, ignore_errors=True)
-            shutil.copytree(index, half)
-            half.rename(copy)
+    remove_unused(folder, lock)
+    file = open_locked(lock, fcntl.LOCK_EX)
+    assert file is not None
+    if not copy.exists():
+        shutil.rmtree(half, ignore_errors=True)  # a dead job's
+        shutil.copytree(index, half)
+        half.rename(copy)
+    # First, for in becoming a shared one a lock is free for a moment; its time then keeps the copy.
+    os.utime(file)
+    fcntl.flock(file, fcntl.LOCK_SH)
+    os.set_inheritable(file, True)
     return copy
 
 
 if __name__ == "__main__":
+    index, folder, *command = sys.argv[1:]
     try:
-        print(stage(Path(sys.argv[1]), Path(sys.argv[2])))
+        copy = stage(Path(index), Path(folder))
     except OSError as error:
-        sys.exit(f"stage_index.py: {sys.argv[1]} to {sys.argv[2]}: {error}")
+        sys.exit(f"stage_index.py: {index} to {folder}: {error}")
+    command = [str(copy) if word == index else word for word in command]
+    os.execvp(command[0], command)

@@ -1,0 +1,181 @@
+"""The workflow by the real plugin for Kubernetes, and a made-up API server whose pods run here."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pysam
+import pytest
+
+from tests.helpers.made_up_s3 import BUCKET, bucket_with, needs_s3
+from tests.helpers.slurm import GPUS, fail_first_run, start, wait_for, wait_for_exit
+from tests.helpers.workflow_runs import (
+    CONFIG,
+    DATA,
+    PHIX,
+    ROOT,
+    UNITS_HEADER,
+    needs_snakemake,
+    project,
+    snakemake,
+)
+
+for module in (
+    "kubernetes_validate",
+    "snakemake_executor_plugin_kubernetes",
+    "snakemake_storage_plugin_fs",
+):
+    pytest.importorskip(module, reason=f"{module} is not installed: make test-profiles")
+from tests.helpers.made_up_kubernetes import IMAGE, NAMESPACE, MadeUpKubernetes  # noqa: E402
+
+pytestmark = [needs_snakemake, pytest.mark.slow]
+SNAKEFILE = "workflow/Snakefile"
+IN_FOLDER = ["--default-storage-provider", "fs"]  # which stands for the object store
+FASTER = ["--seconds-between-status-checks", "1"]
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch) -> Iterator[MadeUpKubernetes]:
+    with MadeUpKubernetes(tmp_path / "cluster") as cluster:
+        monkeypatch.setenv("KUBECONFIG", str(cluster.kubeconfig))
+        monkeypatch.setenv("FMWAVE_IMAGE", IMAGE)
+        monkeypatch.setenv("FMWAVE_NAMESPACE", NAMESPACE)
+        monkeypatch.setenv("FMWAVE_STORAGE", str(tmp_path / "store"))
+        yield cluster
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """A clone of the repository with settings; a folder stands for the object store."""
+    store, clone = tmp_path / "store", tmp_path / "clone"
+    store.mkdir()
+    for name in ("phix174.fa", "phix_R1.fq", "phix_R2.fq"):
+        shutil.copy(DATA / name, store)
+    for folder in ("workflow", "profiles"):
+        shutil.copytree(ROOT / folder, clone / folder)
+    (clone / "gpus.toml").write_text(GPUS)
+    config = CONFIG.replace(f"{DATA}/", "")
+    config += "gpu: {model: test, table: gpus.toml, device: cpu}\n"
+    project(clone, config, units=UNITS_HEADER + "phix\ta\tphix_R1.fq\tphix_R2.fq\t\t\n")
+    subprocess.run(["git", "init", "--quiet"], cwd=clone, check=True, timeout=60)
+    subprocess.run(["git", "add", "."], cwd=clone, check=True, timeout=60)
+    return clone
+
+
+def run(
+    clone: Path, *options: str, storage: list[str] = IN_FOLDER
+) -> subprocess.CompletedProcess[str]:
+    return snakemake(
+        clone, *FASTER, *storage, *options, snakefile=clone / SNAKEFILE, profile="kubernetes"
+    )  # fmt: skip
+
+
+def of_mapping(*resources: str) -> list[str]:
+    """Return options for resources of mapping jobs, beside those of the profile they replace."""
+    values = ["gpu_manufacturer=nvidia", "scale=0", *resources] if resources else []
+    return ["--set-resources", *(f"fmwave_map:{value}" for value in values)] if values else []
+
+
+def pods(cluster: MadeUpKubernetes) -> list[dict]:
+    return [job["spec"]["template"]["spec"] for job in cluster.jobs]
+
+
+def is_mapping(pod: dict) -> bool:
+    return "--allowed-rules fmwave_map" in pod["containers"][0]["args"][1]
+
+
+def mapping(cluster: MadeUpKubernetes) -> list[dict]:
+    """Return the containers of the mapping jobs, in the order of their submission."""
+    return [pod["containers"][0] for pod in pods(cluster) if is_mapping(pod)]
+
+
+@needs_s3
+def test_a_run_whose_jobs_are_pods(cluster, clone, tmp_path, monkeypatch):
+    """With all files in S3; the pods get its credentials by a secret."""
+    with bucket_with([*PHIX, DATA / "phix174.fa"], monkeypatch) as s3:
+        monkeypatch.setenv("FMWAVE_STORAGE", f"s3://{BUCKET}/in")
+        ended = run(clone, storage=[])
+        assert ended.returncode == 0, ended.stdout
+        s3.download_file(BUCKET, "in/results/mapped/phix.bam", str(tmp_path / "phix.bam"))
+        s3.head_object(Bucket=BUCKET, Key="in/results/plots/reads.svg")
+    with pysam.AlignmentFile(str(tmp_path / "phix.bam")) as bam:
+        assert sum(not r.flag & 0x900 for r in bam.fetch(until_eof=True)) == 90
+    assert not (clone / "results").exists()
+    assert "made-up-too" not in str(cluster.jobs)
+    assert len(cluster.jobs) == 7
+    assert (cluster.pods, cluster.secrets) == ({}, {})  # it clears up
+
+    for pod in pods(cluster):
+        [container] = pod["containers"]
+        assert container["image"] == IMAGE
+        assert pod["restartPolicy"] == "Never"
+        assert not pod["nodeSelector"]
+        assert "securityContext" not in container
+    [container] = mapping(cluster)
+    assert container["resources"] == {
+        "requests": {"cpu": "1900m", "memory": "1000M", "nvidia.com/gpu": "1"},
+        "limits": {"cpu": "2000m", "memory": "1000M", "nvidia.com/gpu": "1"},
+    }
+    for pod in pods(cluster):
+        if not is_mapping(pod):
+            asked = pod["containers"][0]["resources"]
+            assert set(asked) == {"requests"}
+            assert set(asked["requests"]) == {"cpu", "memory"}
+            assert "tolerations" not in pod  # nodes with GPUs are left to those that want one
+
+
+@pytest.mark.skipif(
+    importlib.metadata.version("snakemake-executor-plugin-kubernetes") == "0.5.1",
+    reason="with 0.5.1 of the plugin a failed pod ends the run: make test-profiles",
+)
+@pytest.mark.parametrize(
+    ("resources", "memory"),
+    [([], ["1000M", "1000M"]), (["mem_mb=1000*attempt"], ["1000M", "2000M"])],
+)
+def test_a_failed_pod_is_tried_again(resources, memory, cluster, clone):
+    """With the same memory, for nobody tells Snakemake what the pod lacked; unless told to."""
+    fail_first_run(cluster.place, "echo the first run fails; kill -KILL $$")
+    ended = run(clone, "--until", "finish_sample", *of_mapping(*resources))
+    assert ended.returncode == 0, ended.stdout
+    assert "Trying to restart job" in ended.stdout
+    asked = [container["resources"] for container in mapping(cluster)]
+    assert [resources["limits"]["memory"] for resources in asked] == memory
+    assert [resources["requests"]["memory"] for resources in asked] == memory
+    logs = (clone / ".snakemake").rglob("kubernetes-logs/*.log")
+    assert any("Error in rule fmwave_map" in log.read_text() for log in logs)
+
+
+def test_an_unknown_namespace_ends_the_run(cluster, clone, monkeypatch):
+    monkeypatch.setenv("FMWAVE_NAMESPACE", "elsewhere")
+    ended = run(clone)
+    assert ended.returncode == 1
+    assert 'namespaces \\"elsewhere\\" not found' in ended.stdout
+
+
+def test_a_job_that_the_server_refuses_ends_the_run(cluster, clone):
+    """GPUs without limits, as the plugin asks for them unless `scale` is 0."""
+    ended = run(clone, "--until", "fmwave_map", *of_mapping("scale=1"))
+    assert ended.returncode == 1
+    assert "nvidia.com/gpu: Limit must be set" in ended.stdout
+
+
+def test_an_interrupted_run_takes_its_pods_away(cluster, clone, monkeypatch):
+    """The pod waits for an image that is not there; the plugin waits as long as the pod."""
+    monkeypatch.setenv("FMWAVE_IMAGE", "registry.example.org/misspelt:1")
+    process = start(
+        clone,
+        "--snakefile",
+        str(clone / SNAKEFILE),
+        *IN_FOLDER,
+        profile="kubernetes",
+        faster=FASTER,
+    )
+    wait_for(lambda: cluster.pods, "a pod")
+    process.send_signal(signal.SIGINT)
+    assert wait_for_exit(process) != 0
+    assert (cluster.pods, cluster.secrets) == ({}, {})

@@ -1,0 +1,48 @@
+# Files in a storage, which Snakemake's plugins read and write.
+import re
+from functools import cache
+
+from snakemake.exceptions import WorkflowError
+from snakemake_interface_storage_plugins.registry import StoragePluginRegistry
+
+# Those that a message names if none takes a URL; any other that is installed is used as well.
+STORAGE_PLUGINS = {"s3": "s3", "http": "http", "https": "http", "gs": "gcs", "ftp": "ftp"}
+
+
+def is_url(path):
+    """Whether a path is one that a storage plugin of Snakemake reads."""
+    return re.match("[A-Za-z][A-Za-z0-9+.-]*://", path) is not None
+
+
+def problem_of_url(url):
+    """Return what keeps Snakemake from reading a URL; nothing if a storage plugin takes it."""
+    try:
+        workflow.storage_registry.infer_provider(url)
+        return ""
+    except WorkflowError as error:
+        plugin = STORAGE_PLUGINS.get(url.split("://")[0].lower())
+        if plugin is None or StoragePluginRegistry().is_installed(plugin):
+            return str(error)
+        return f"a storage plugin is missing: pip install snakemake-storage-plugin-{plugin}"
+
+
+@cache
+def size_of_url(url):
+    """Return the size as the storage tells it."""
+    return storage(url).flags["storage_object"].size()
+
+
+def is_folder_in_s3(self):
+    """Whether a key is that of a folder.
+
+    The plugin (0.3.6) keeps its first answer, too: before a pod has made the index that is "no",
+    and the index then counts as missing.
+    """
+    self._is_dir = self._is_dir or any(self.get_subkeys())
+    return self._is_dir
+
+
+if workflow.storage_settings.default_storage_provider == "s3":
+    workflow.storage_registry.default_storage_provider.get_storage_object_cls().is_dir = (
+        is_folder_in_s3
+    )
