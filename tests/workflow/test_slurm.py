@@ -103,6 +103,34 @@ def test_a_job_that_no_gpu_was_free_for_goes_to_the_cpu(tmp_path, expected, no_j
     subprocess.run(["scancel", holder], check=True, timeout=30)
 
 
+def test_account_qos_reservation_and_mail(tmp_path, no_jobs_left):
+    """As docs/cluster.md tells administrators."""
+    if subprocess.run(
+        ["sacctmgr", "-n", "show", "account"], capture_output=True, timeout=30
+    ).returncode:
+        pytest.skip("this Slurm has no accounting")
+    directory = settings(tmp_path, 1)
+    reservation = ["reservationname=fmwave_test"]
+    subprocess.run(
+        ["scontrol", "create", *reservation, "starttime=now", "duration=10", "users=root",
+         "nodes=ALL", "flags=ignore_jobs"],
+        check=True, timeout=30,
+    )  # fmt: skip
+    try:
+        process = start(
+            directory, *UNTIL, "--slurm-qos", "normal", "--slurm-reservation", "fmwave_test",
+            "--default-resources", "slurm_account=root", "slurm_extra='--mail-type=FAIL'",
+        )  # fmt: skip
+        wait_for(lambda: queue("%A", "--partition=gpu"), "the mapping job", 120)
+        (job,) = queue("%A", "--partition=gpu")
+        told = show_job(job)
+        for field in ("Account=root", "QOS=normal", "Reservation=fmwave_test", "MailType=FAIL"):
+            assert field in told
+        assert wait_for_exit(process) == 0, (directory / "run.log").read_text()
+    finally:
+        subprocess.run(["scontrol", "delete", *reservation], check=False, timeout=30)
+
+
 def test_the_generic_profile_survives_what_the_plugin_does_not(tmp_path, expected, no_jobs_left):
     """A cancelled job runs again."""
     pytest.importorskip("snakemake_executor_plugin_cluster_generic")

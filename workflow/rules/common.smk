@@ -1,5 +1,6 @@
 # Paths, and functions that compute the inputs, parameters and resources of rules.
 import math
+import os
 import re
 import shlex
 
@@ -469,8 +470,10 @@ def map_resources():
     on_gpu, on_cpu = runtime(map_runtime), runtime(cpu_map_runtime)
 
     def waited(wildcards, attempt, rulename):
-        # In the process of a job nothing depends on it.
-        return workflow.is_main_process and history(rulename, wildcards, attempt).no_start > 0
+        if workflow.is_main_process:
+            return history(rulename, wildcards, attempt).no_start > 0
+        # In a job, whose step asks for a GPU again: only if the job has one.
+        return not {"SLURM_JOB_GPUS", "SLURM_STEP_GPUS"} & set(os.environ)
 
     def minutes_of_job(wildcards, input, threads, attempt, rulename):
         which = on_cpu if waited(wildcards, attempt, rulename) else on_gpu
