@@ -1,8 +1,9 @@
 """Signals that end a run, as exceptions that always reach the bottom of the stack.
 
 A handler runs between two instructions of the main thread, wherever that is. Python drops an
-exception that it raises in a ``__del__`` or in a function called by C code: the run would continue
-as if no signal had come, and LLVM crashed when its callback was cut short. So the handler sets a
+exception that it raises in a ``__del__``, in a callback of the garbage collector or in a function
+called by C code: the run would continue as if no signal had come, and LLVM crashed when its
+callback was cut short. So the handler sets a
 timer until the main thread is elsewhere, and raises again if its exception was dropped.
 
 One cause often sends two signals: a terminal that closes (the kernel's SIGHUP and the shell's),
@@ -12,6 +13,7 @@ cleans up, so signals within REPEAT_SECONDS of the first raise none.
 
 from __future__ import annotations
 
+import gc
 import logging
 import signal
 import threading
@@ -202,8 +204,9 @@ def _would_be_dropped(frame: FrameType | None) -> bool:
     """
     if frame is not None and frame.f_code in _TAKING_LOCKS:
         return True
+    of_collector = [getattr(callback, "__code__", None) for callback in gc.callbacks]
     while frame is not None:
-        if frame.f_code.co_name == "__del__":
+        if frame.f_code.co_name == "__del__" or frame.f_code in of_collector:
             return True
         if str(frame.f_globals.get("__name__")).startswith(_CALLED_BACK):
             return True
