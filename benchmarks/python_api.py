@@ -12,8 +12,8 @@ of its own: threads of Python call it, each for a share of the pairs. Of single 
 --few pairs are measured.
 
 ``pairs``: microseconds of a call of two strings of 150 bases with 8 edits, after the first, beside
-edlib, pywfa and parasail, whose scores are compared: the fastest of some runs of 200 calls, by
-turns. The rows of one letter each show what a call costs beside its cells.
+edlib, pywfa and parasail, whose scores are compared: the lowest and the median of some runs of 20
+calls, by turns. The rows of one letter each show what a call costs beside its cells.
 
 Results: benchmarks/results/python_api.md; each program adds its table, in place of an older one.
 """
@@ -200,11 +200,18 @@ def calls_of(
         "gap-affine and CIGAR", lambda: mapper.align_affine(query, ref, cigar=True).score,
         "pywfa, an aligner that is kept", lambda: -aligner(query).score,
     )  # fmt: skip
+    yield "gap-affine", lambda: mapper.align_affine(query, ref), "", lambda: None
     matrix = parasail.matrix_create("ACGT", 5, -4)
-    yield (
-        "NUC.4.4, local", lambda: mapper.align_matrix(query, ref, span="local"),
-        "parasail", lambda: parasail.sw_striped_16(query, ref, 11, 1, matrix).score,
-    )  # fmt: skip
+    for span, peer in (("global", "nw"), ("semiglobal", "sg"), ("local", "sw")):
+        own = partial(mapper.align_matrix, query, ref, span=span)
+        score, trace = (getattr(parasail, f"{peer}_{kind}striped_16") for kind in ("", "trace_"))
+        other = partial(score, query, ref, 11, 1, matrix)
+        yield f"NUC.4.4, {span}", own, "parasail", partial(_score_of, other)
+        yield (
+            f"NUC.4.4, {span}, and CIGAR", partial(_score_of, partial(own, cigar=True)),
+            "parasail, its traceback table",
+            partial(_score_of, partial(trace, query, ref, 11, 1, matrix)),
+        )  # fmt: skip
     short = query[:30], ref[:30]
     yield (
         "BLOSUM62, local, of 30 letters",
@@ -214,6 +221,10 @@ def calls_of(
     yield (
         "NUC.4.4, local, one letter each", lambda: mapper.align_matrix("A", "A", span="local"),
         "parasail", lambda: parasail.sw_striped_16("A", "A", 11, 1, matrix).score,
+    )  # fmt: skip
+    yield (
+        "two-piece gaps", lambda: mapper.align_affine(query, ref, penalties=(4, 6, 2, 24, 1)),
+        "", lambda: None,
     )  # fmt: skip
     yield (
         "two-piece gaps and CIGAR",
@@ -239,12 +250,25 @@ def calls_of(
     )  # fmt: skip
     yield "extension", lambda: mapper.align_extension(query, ref), "", lambda: None
     yield (
+        "extension and CIGAR", lambda: mapper.align_extension(query, ref, cigar=True),
+        "", lambda: None,
+    )  # fmt: skip
+    yield "long_edit_distance", lambda: mapper.long_edit_distance(query, ref), "", lambda: None
+    yield (
+        "long_edit_distance and path", lambda: mapper.long_edit_distance(query, ref, path=True),
+        "", lambda: None,
+    )  # fmt: skip
+    yield (
         "extension with X-drop 20", lambda: mapper.align_extension(query, ref, x_drop=20),
         "", lambda: None,
     )  # fmt: skip
 
 
-def micros(call: Callable[[], object], n: int = 200) -> float:
+def _score_of(call: Callable[[], Any]) -> object:
+    return call().score
+
+
+def micros(call: Callable[[], object], n: int = 20) -> float:
     """Return the microseconds of a call, of many."""
     start = perf_counter()
     for _ in range(n):
@@ -252,26 +276,43 @@ def micros(call: Callable[[], object], n: int = 200) -> float:
     return 1e6 * (perf_counter() - start) / n
 
 
+ROUNDS = 10
+
+
 @reports_errors
 def pairs(arguments: Sequence[str] | None = None) -> int:
     """Measure calls of two strings."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--repeats", type=int, default=50)
+    parser.add_argument("--repeats", type=int, default=300)
     parser.add_argument("--out", type=Path, default=harness.RESULTS)
     options = parser.parse_args(arguments)
     rng = random.Random(4)
     ref = "".join(rng.choices("ACGT", k=150))
     query = edited(rng, ref, 8)
-    cells = []
-    for name, own, peer, other in calls_of(query, ref):
+    calls = list(calls_of(query, ref))
+    for name, own, peer, other in calls:
         if own() != other() and peer:
             raise BenchmarkError(f"{name}: {own()} and {other()} by {peer}")
-        times = [(micros(own), micros(other)) for _ in range(options.repeats)]
-        ours, theirs = (min(column) for column in zip(*times, strict=True))
-        cells.append((name, f"{ours:.1f}", f"{theirs:.1f}" if peer else "–", peer))
+    # Round after round of all calls: a machine's slow times meet each of them.
+    times: list[list[tuple[float, float]]] = [[] for _ in calls]
+    for _ in range(ROUNDS):
+        for found, (_, own, _, other) in zip(times, calls, strict=True):
+            found += [(micros(own), micros(other)) for _ in range(options.repeats // ROUNDS)]
+    cells = []
+    for found, (name, _, peer, _) in zip(times, calls, strict=True):
+        ours, theirs = zip(*found, strict=True)
+        own_cells = f"{min(ours):.1f}", f"{median(ours):.1f}"
+        other_cells = f"{min(theirs):.1f}", f"{median(theirs):.1f}"
+        cells.append((name, *own_cells, *(other_cells if peer else ("–", "–")), peer))
     versions = {name: metadata.version(name) for name in ("numba", "edlib", "pywfa", "parasail")}
     lines = harness.markdown_provenance(harness.provenance(versions))
-    lines += table(["two strings of 150 bases, 8 edits", "fmwave, µs", "peer, µs", "peer"], cells)
+    about = (
+        f"Microseconds of a call, of {options.repeats} times 20 in {ROUNDS} rounds, fmwave's and "
+        "the peer's by turns."
+    )
+    lines += [about, ""]
+    header = ["two strings of 150 bases, 8 edits", "fmwave, lowest", "median", "peer, lowest"]
+    lines += table([*header, "median", "peer"], cells)
     write(options.out, "Calls of two strings", lines)
     return 0
 

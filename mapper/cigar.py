@@ -16,11 +16,25 @@ ASCII_OF_OP = np.frombuffer(LETTERS.ljust(16, "?").encode(), np.uint8).copy()
 M, I, D, N, S, H, P, EQUAL, X = range(9)  # noqa: E741  (SAM's letters)
 
 
+class _Texts(dict[int, str]):
+    """Text of operations, kept of the common ones: making it takes longer than looking it up."""
+
+    def __missing__(self, op: int) -> str:
+        text = f"{op >> 4}{LETTERS[op & 15]}"
+        if op >> 4 < _KEPT_LENGTHS:
+            self[op] = text
+        return text
+
+
+_KEPT_LENGTHS = 512
+_texts = _Texts()
+
+
 def to_text(cigar_ops: np.ndarray) -> str:
     """Return the SAM text of packed operations, uint32 (``*`` for none)."""
     if len(cigar_ops) == 0:
         return "*"
-    return "".join(f"{int(op) >> 4}{LETTERS[int(op) & 15]}" for op in cigar_ops)
+    return "".join(map(_texts.__getitem__, cigar_ops.tolist()))
 
 
 def from_text(text: str) -> np.ndarray:

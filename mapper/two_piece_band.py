@@ -21,6 +21,10 @@ the band are chosen so that no gap from there is ever the best way.
 back, hence a highest possible score. A band whose best alignment scores more holds all optimal
 ones (:func:`rows_for`).
 
+**Free ends.** Symbols at the starts that may stay unaligned at no cost change the scores of row 0
+and of the first column alone. Scores along the last row and column, where an alignment may end,
+are summed up from differences (:func:`free_ends_score`).
+
 **Ties.** The traceback goes from the end of the band's sequences to their start. Of equal ways into
 a cell it takes the diagonal before D1, D2, I1, I2, in this order, and opens a gap rather than
 lengthening it, so that gaps lie as far left as they can. With `gaps_first` all preferences are
@@ -124,6 +128,13 @@ def band_symbols(shape):
 def band_around(query_len, ref_len, n_rows):
     """Return the shape of a band with the diagonals of both corners in its middle."""
     return BandShape(query_len, ref_len, (ref_len - query_len + 2 * n_rows - 1) >> 1, n_rows)
+
+
+@core
+def whole_matrix(query_len, ref_len):
+    """Return the shape of a band that holds all cells; antidiagonals begin at row 1."""
+    n_rows = (query_len + BLOCK - 1) // BLOCK * BLOCK
+    return BandShape(query_len, ref_len, query_len + ref_len, n_rows)
 
 
 @core
@@ -265,8 +276,17 @@ def _set_all(numbers, n, value, lanes):
 
 
 @core
-def begin_band(space, shape, scoring, costs, lanes):
-    """Write the differences of row 0, and those from outside the band."""
+def edge_cost(length, n_free, scoring):
+    """Return the cost of `length` symbols before the alignment, `n_free` of which cost nothing."""
+    return gap_cost(max(length - n_free, np.int64(0)), scoring)
+
+
+@core
+def begin_band(space, shape, n_free, scoring, costs, lanes):
+    """Write the differences of row 0, and those from outside the band.
+
+    The first `n_free` symbols of the reference may stay unaligned.
+    """
     zero = narrow(0, costs.match)
     # A gap from outside the band must not even go on: one that opens at the cell costs less.
     never1 = narrow(costs.mismatch + costs.opening1, costs.match)
@@ -281,13 +301,15 @@ def begin_band(space, shape, scoring, costs, lanes):
     _set_all(space.insertions2, n_columns, never2, lanes)
     lanes_meet(lanes)
     column = shape.ref_len + shape.n_rows
-    before = gap_cost(np.int64(lanes.lane), scoring)
+    before = edge_cost(np.int64(lanes.lane), n_free, scoring)
     for j in range(1 + lanes.lane, min(shape.highest, shape.ref_len) + 1, lanes.n_lanes):
-        cost = gap_cost(j, scoring)
+        cost = edge_cost(np.int64(j), n_free, scoring)
         space.above[column - j] = narrow(before - cost, costs.match)
         space.insertions1[column - j] = costs.opening1
         space.insertions2[column - j] = costs.opening2
-        before = cost if lanes.n_lanes == 1 else gap_cost(j - 1 + lanes.n_lanes, scoring)
+        before = cost
+        if lanes.n_lanes > 1:
+            before = edge_cost(np.int64(j - 1 + lanes.n_lanes), n_free, scoring)
     lanes_meet(lanes)
 
 
@@ -299,16 +321,18 @@ def rows_inside(shape, t):
 
 
 @core
-def fill_antidiagonal(space, shape, t, scoring, costs, cells, at, lanes):
+def fill_antidiagonal(space, shape, t, n_free, scoring, costs, cells, at, lanes):
     """Compute antidiagonal t >= 2, after those before; its origins lie from ``cells[at]`` on.
 
-    Lanes share its rows, and have met before and after.
+    The first `n_free` symbols of the query may stay unaligned. Lanes share the rows, and have met
+    before and after.
     """
     first = first_row(t, shape.highest)
     lo, hi = rows_inside(shape, t)
     i = t - 1
     if i < first + shape.n_rows and lanes.lane == 0:  # the first column
-        space.left[i] = narrow(gap_cost(i - 1, scoring) - gap_cost(i, scoring), costs.match)
+        before, cost = edge_cost(i - 1, n_free, scoring), edge_cost(i, n_free, scoring)
+        space.left[i] = narrow(before - cost, costs.match)
         space.deletions1[i], space.deletions2[i] = costs.opening1, costs.opening2
     lanes_meet(lanes)
     skipped = (lo - first) // BLOCK * BLOCK
@@ -329,7 +353,8 @@ def global_score(space, shape, scoring, costs, cells, lanes):
     `cells` (uint8, ``(query_len + ref_len - 1) * n_rows`` items, or None) receives the origins.
     Both lengths are at least 1. Lanes share the rows, and have met before and after.
     """
-    begin_band(space, shape, scoring, costs, lanes)
+    none = np.int64(0)
+    begin_band(space, shape, none, scoring, costs, lanes)
     goal = shape.ref_len - shape.query_len
     score = -gap_cost(abs(goal), scoring)
     at = np.int64(0)
@@ -338,11 +363,72 @@ def global_score(space, shape, scoring, costs, cells, lanes):
         on_goal = t > abs(goal) and (t - goal) & 1 == 0
         if on_goal:
             score += space.above[shape.ref_len + shape.n_rows - t + i]
-        fill_antidiagonal(space, shape, t, scoring, costs, cells, at, lanes)
+        fill_antidiagonal(space, shape, t, none, scoring, costs, cells, at, lanes)
         if on_goal:
             score += space.left[i]
         at += shape.n_rows
     return score
+
+
+@core
+def free_ends_score(space, shape, ends, scoring, costs, cells, lanes):
+    """Compute the whole band; return the best score of an alignment that leaves only `ends` out.
+
+    Parameters
+    ----------
+    ends
+        Symbols that may stay unaligned at the query's begin and end and at the reference's
+        (``align.edit.wavefront.Ends``), none more than there are.
+    cells
+        As for :func:`global_score`.
+
+    Returns
+    -------
+    score, i, j
+        Numbers of symbols before the alignment's end; of equal ones those of the lowest diagonal.
+    """
+    n, m = np.int64(shape.query_len), np.int64(shape.ref_len)
+    begin_band(space, shape, ends.ref_begin, scoring, costs, lanes)
+    goal = m - n
+    score = -edge_cost(max(goal, 0), ends.ref_begin, scoring)
+    score -= edge_cost(max(-goal, 0), ends.query_begin, scoring)
+    # Sums of differences along the last row and column, from where they enter the band.
+    unset = np.int64(-(2**62))
+    row_sum, best_of_row, best_j = np.int64(0), unset, m
+    column_sum, best_of_column, best_i = np.int64(0), unset, n
+    at = np.int64(0)
+    for t in range(2, n + m + 1):
+        i = (t - goal) >> 1
+        on_goal = t > abs(goal) and (t - goal) & 1 == 0
+        if on_goal:
+            score += space.above[m + shape.n_rows - t + i]
+        fill_antidiagonal(space, shape, t, ends.query_begin, scoring, costs, cells, at, lanes)
+        if on_goal:
+            score += space.left[i]
+        at += shape.n_rows
+        lo, hi = rows_inside(shape, t)
+        if hi == n:
+            j = t - n
+            row_sum += space.above[m + shape.n_rows - j]
+            if m - j <= ends.ref_end and row_sum > best_of_row:
+                best_of_row, best_j = row_sum, j
+        if lo == t - m:
+            column_sum += space.left[lo]
+            if n - lo <= ends.query_end and column_sum >= best_of_column:
+                best_of_column, best_i = column_sum, lo
+    # Both sums end at the corner, whose score is known.
+    best, i, j = score - row_sum + best_of_row, n, best_j
+    in_column = score - column_sum + best_of_column
+    if in_column > best:
+        best, i, j = in_column, best_i, m
+    # Nothing beside anything: the first cell of the last row, and the last column's.
+    inserted = -edge_cost(n, ends.query_begin, scoring)
+    if m <= ends.ref_end and inserted >= best:
+        best, i, j = inserted, n, np.int64(0)
+    deleted = -edge_cost(m, ends.ref_begin, scoring)
+    if n <= ends.query_end and deleted > best:
+        best, i, j = deleted, np.int64(0), m
+    return best, i, j
 
 
 # --- width ---
@@ -390,8 +476,8 @@ def _margin(n, m, n_rows):
 
 
 @core
-def trace_band(space, shape, cells, at, i, j, swapped, ops, n_ops):
-    """Trace a path back from cell (i, j) to the corner, and append its operations, last first.
+def trace_to_edge(space, shape, cells, at, i, j, swapped, ops, n_ops):
+    """Trace a path back from cell (i, j) to row 0 or the first column; append its operations.
 
     Parameters
     ----------
@@ -402,7 +488,9 @@ def trace_band(space, shape, cells, at, i, j, swapped, ops, n_ops):
 
     Returns
     -------
-    The new number of operations; -1 if `ops` is full.
+    n_ops, i, j
+        The new number of operations, the last first, with room for two more, or -1 if `ops` is
+        full; and the cell that was reached.
     """
     most = len(ops) - 1
     column = shape.ref_len + shape.n_rows
@@ -429,12 +517,24 @@ def trace_band(space, shape, cells, at, i, j, swapped, ops, n_ops):
             j -= 1
         if here != code:
             if n_ops >= most:
-                return np.int64(-1)
+                return np.int64(-1), i, j
             n_ops = append_op(ops, n_ops, code, length)
             code, length = here, np.int64(0)
         length += 1
     if n_ops + 2 >= most:
+        return np.int64(-1), i, j
+    return np.int64(append_op(ops, n_ops, code, length)), i, j
+
+
+@core
+def trace_band(space, shape, cells, at, i, j, swapped, ops, n_ops):
+    """Trace a path back from cell (i, j) to the corner, and append its operations, last first.
+
+    Parameters are those of :func:`trace_to_edge`. Returns the new number of operations; -1 if `ops`
+    is full.
+    """
+    n_ops, i, j = trace_to_edge(space, shape, cells, at, i, j, swapped, ops, n_ops)
+    if n_ops < 0:
         return np.int64(-1)
-    n_ops = append_op(ops, n_ops, code, length)
-    n_ops = append_op(ops, n_ops, insertion, i)
-    return np.int64(append_op(ops, n_ops, deletion, j))
+    n_ops = append_op(ops, n_ops, D if swapped else I, i)
+    return np.int64(append_op(ops, n_ops, I if swapped else D, j))

@@ -21,7 +21,7 @@ from mapper.align.result import (
     PairAlignment,
     PairAlignments,
 )
-from mapper.cigar import to_text
+from mapper.align.tables import put_cigar
 from mapper.cuda.devices import AUTO, CPU, check_device_name
 from mapper.errors import UsageError
 from mapper.jit.accelerate import driver
@@ -50,18 +50,27 @@ def columns_of_row(row):
     )  # fmt: skip
 
 
+@driver
+def cigar_text(ops):
+    """Return operations (uint32) as SAM text (uint8), empty for none."""
+    text = np.empty(11 * len(ops), np.uint8)
+    n_letters = 0
+    if len(ops) > 0:  # put_cigar() writes a star for none
+        n_letters = put_cigar(text, 0, ops, 0, len(ops))
+    return text[:n_letters]
+
+
 PairResult = int | None | PairAlignment
 """Result of two strings: the score, None without one, or with a CIGAR an alignment."""
 
 
 def is_single(queries: object, refs: object) -> bool:
     """Return True for two strings, or two bytes; raise UsageError for one beside something else."""
-    if isinstance(queries, str | bytes) and isinstance(refs, str | bytes):
+    is_query, is_ref = isinstance(queries, (str, bytes)), isinstance(refs, (str, bytes))
+    if is_query and is_ref:
         return True
-    if isinstance(queries, str | bytes) or isinstance(refs, str | bytes):
-        one, other = (
-            ("queries", "refs") if isinstance(queries, str | bytes) else ("refs", "queries")
-        )
+    if is_query or is_ref:
+        one, other = ("queries", "refs") if is_query else ("refs", "queries")
         raise UsageError(
             f"{one} is one sequence, and {other} is not; give two strings, or two lists (a file is "
             "a pathlib.Path)"
@@ -71,8 +80,10 @@ def is_single(queries: object, refs: object) -> bool:
 
 def is_cpu(device: str) -> bool:
     """Return True unless a device is asked for by name: for two strings the CPU is faster."""
+    if device in (CPU, AUTO):
+        return True
     check_device_name(device)
-    return device in (CPU, AUTO)
+    return False
 
 
 def scalar_of(found: PairAlignments) -> PairResult:
@@ -99,12 +110,14 @@ def joined_letters(query: str | bytes, ref: str | bytes) -> tuple[np.ndarray, in
         side = "queries" if error.object is query else "refs"
         raise UsageError(f"{side}: {error.object[error.start]!r} is not ASCII") from error
     # An array that may be written to, as all others: compiled code is made for such ones.
-    return np.frombuffer(bytearray(one + other), np.uint8), len(one)
+    letters = bytearray(one)
+    letters += other
+    return np.frombuffer(letters, np.uint8), len(one)
 
 
 Align = Callable[..., np.ndarray]
 """Takes letters, length of the query, two tables of codes, True for bytes, True for a path, and a
-row to be filled; returns the operations (uint32)."""
+row to be filled; returns the CIGAR, as text (uint8) or as operations (uint32)."""
 
 
 def align_one(
@@ -117,25 +130,32 @@ def align_one(
     InputFormatError
         For a character that is no IUPAC nucleotide, unless `symbols` is ``bytes``.
     """
+    return result_of(*row_and_cigar(align, letters, symbols, cigar, first_pair), cigar)
+
+
+def row_and_cigar(
+    align: Align, letters: tuple[np.ndarray, int], symbols: str, cigar: bool, first_pair: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Align two strings as :func:`align_one`; return their row and CIGAR."""
     flat, n_query = letters
     tables = _tables(symbols)
     row = np.empty(N_ROW, np.int64)
-    ops = align(flat, n_query, *tables, symbols == "bytes", cigar, row)
+    found = align(flat, n_query, *tables, symbols == "bytes", cigar, row)
     bad = int(row[BAD])
     if bad >= 0:
         pos, side = (bad, "query") if bad < n_query else (bad - n_query, "reference")
         raise bad_letter(first_pair, int(flat[bad]), pos, side)
-    return result_of(row, ops, cigar)
+    return row, found
 
 
-def result_of(row: np.ndarray, ops: np.ndarray, cigar: bool) -> PairResult:
-    """Return the result of two strings from their row and their operations."""
+def result_of(row: np.ndarray, text: np.ndarray, cigar: bool) -> PairResult:
+    """Return the result of two strings from their row and the text of their CIGAR (uint8)."""
     values: list[int] = row.tolist()
     status = values[STATUS]
     score = values[SCORE] if status in (OK, HEURISTIC) else None
     if not cigar:
         return score
-    text = None
-    if score is not None:
-        text = to_text(ops) if len(ops) else ""
-    return PairAlignment(score, STATUS_NAMES[status], text, *values[QUERY_START : REF_END + 1])
+    letters = None if score is None else text.tobytes().decode("ascii")
+    return PairAlignment._make(
+        (score, STATUS_NAMES[status], letters, *values[QUERY_START : REF_END + 1])
+    )

@@ -56,6 +56,12 @@ def thread_count(threads: int | None) -> int:
     return threads
 
 
+def check_threads(threads: int | None) -> None:
+    """Raise UsageError as :func:`thread_count`; the system is not asked for its cores."""
+    if threads is not None:
+        thread_count(threads)
+
+
 def chunk_bounds(costs: np.ndarray, most_cost: int, most_pairs: int) -> list[tuple[int, int]]:
     """Cut pairs into chunks, in order: first and last (excluded) of each.
 

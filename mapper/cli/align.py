@@ -110,7 +110,7 @@ def _add_alignment(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--penalties", metavar="X,O,E[,O2,E2]",
         help="affine: mismatch, gap open, gap extend; a gap of n costs O + n E, or with five "
-        "numbers the lower of that and O2 + n E2 (global, on the CPU) (default: 4,6,2)",
+        "numbers the lower of that and O2 + n E2 (on the CPU) (default: 4,6,2)",
     )  # fmt: skip
     group.add_argument(
         "--scores", metavar="A,B,O,E",

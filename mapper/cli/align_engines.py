@@ -115,7 +115,7 @@ def _affine_engine(args: argparse.Namespace, span: Span) -> Engine:
         width, interval = numbers("--band", args.band, 2)
         band = check_band((width, interval))
     if len(penalties) == 5:
-        check_two_piece(span, band, args.device)
+        check_two_piece(band, args.device)
     return lambda batch, first_pair: align_affine(
         batch, penalties=penalties, span=span, cigar=not args.score_only,
         max_penalty=args.max_score, band=band, symbols=args.symbols or "dna",

@@ -314,7 +314,7 @@ def _score_antidiagonal(space, shape, t, scoring, costs, at, lanes):
     # The left neighbour of a row that enters the band at its end lies outside.
     enters = hi == last and last < t - 1 and first > first_row(t - 1, shape.highest)
     score_above = space.scores[hi - 1] if enters else np.int32(0)
-    fill_antidiagonal(space.band, shape, t, scoring, costs, space.cells, at, lanes)
+    fill_antidiagonal(space.band, shape, t, np.int64(0), scoring, costs, space.cells, at, lanes)
     if enters and lanes.lane == 0:
         column = shape.ref_len + shape.n_rows - t + hi
         space.scores[hi] = score_above + space.band.left[hi] - space.band.above[column]
@@ -345,7 +345,7 @@ def _reach_rows(space, shape, scoring, costs, at, best, place, lanes):
     ``best[i]`` is the highest of H(i, j) + j e2, and ``place[i]`` its lowest j. Origins lie from
     ``space.cells[at]`` on.
     """
-    begin_band(space.band, shape, scoring, costs, lanes)
+    begin_band(space.band, shape, np.int64(0), scoring, costs, lanes)
     for i in range(1 + lanes.lane, shape.query_len + 1, lanes.n_lanes):
         best[i] = -gap_cost(i, scoring)
         place[i] = 0
@@ -487,7 +487,7 @@ def _first_row_of(scores, score, lo, lanes):
 @core
 def _search_end(space, shape, z_drop, scoring, costs, lanes):
     """Find the best ends in a band; return them, and True if there was room for the origins."""
-    begin_band(space.band, shape, scoring, costs, lanes)
+    begin_band(space.band, shape, np.int64(0), scoring, costs, lanes)
     zero = np.int64(0)
     n = shape.query_len
     best, best_i, best_j = zero, zero, zero

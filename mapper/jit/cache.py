@@ -15,6 +15,7 @@ callers, and of a driver only the machine code, unless another driver calls it.
 from __future__ import annotations
 
 import functools
+import inspect
 import pickle
 import sys
 import warnings
@@ -237,6 +238,27 @@ def is_driver(path: Path) -> bool:
 # --- dispatchers ---
 
 
+_parameter = functools.cache(
+    functools.partial(inspect.Parameter, kind=inspect.Parameter.POSITIONAL_OR_KEYWORD)
+)
+_VARIABLE_ARGUMENTS = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
+
+
+def name_parameters(py_func: FunctionType) -> None:
+    """Give a function a signature object, which numba's dispatchers take instead of making two.
+
+    To make one from parameters that functions share takes a tenth of what ``inspect`` takes: of
+    450 functions, a twentieth of a start.
+    """
+    code = py_func.__code__
+    if code.co_kwonlyargcount or py_func.__defaults__ or code.co_flags & _VARIABLE_ARGUMENTS:
+        return
+    names = code.co_varnames[: code.co_argcount]
+    py_func.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [_parameter(name) for name in names]
+    )
+
+
 class Core(CPUDispatcher):
     """A core: called by compiled code, and by Python through a separate compilation.
 
@@ -245,6 +267,7 @@ class Core(CPUDispatcher):
     """
 
     def __init__(self, py_func, options, directory, prebuilt=()):
+        name_parameters(py_func)
         super().__init__(
             py_func,
             targetoptions=options | {"no_cpython_wrapper": True},
@@ -268,6 +291,7 @@ class Driver(CPUDispatcher):
     """A function that Python calls, with its code on disk."""
 
     def __init__(self, py_func, options, directory, prebuilt=()):
+        name_parameters(py_func)
         super().__init__(py_func, targetoptions=options)
         self._cache = CodeCache(py_func, directory, prebuilt)
 

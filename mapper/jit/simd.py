@@ -142,7 +142,27 @@ def copy(source, start, target, at, n):
 
 def copy_from_address(address, target, at, n):
     """Copy `n` bytes at an address, of memory that the caller keeps, to `at` in an array."""
-    ctypes.memmove(target.ctypes.data + at, int(address), int(n))
+    ctypes.memmove(target.ctypes.data + int(at), int(address), int(n))
+
+
+SCANNED = 32
+"""Items that :func:`falling_maximum` takes a multiple of."""
+
+
+def falling_maximum(values, start, n, before, fall):
+    """Compute the maximum of each item and those before it, which fall by `fall` an item.
+
+    Parameters
+    ----------
+    values
+        int16 or int32; `n` items from `start` on are replaced, `n` a multiple of SCANNED.
+    before
+        The value before the first item. `fall` is at most 1/64 of the greatest number of the type,
+        and no value is below half of its lowest.
+    """
+    for i in range(start, start + n):
+        before = max(before - fall, values[i])
+        values[i] = before
 
 
 def _lowest_first(builder: Any, number: Any) -> Any:
@@ -212,6 +232,47 @@ def _copy_from_address(typingctx, source, target, at, n):
     return types.none(types.int64, target, types.int64, types.int64), codegen
 
 
+@intrinsic
+def _falling_maximum_of_block(typingctx, values, at, before, fall):
+    """Process a vector of 32 bytes; return the last value."""
+    if values.dtype not in (types.int16, types.int32) or values.layout != "C":
+        raise TypingError(f"a falling maximum of {values}")
+    kind = ir.IntType(values.dtype.bitwidth)
+    n = 256 // kind.width
+    vector = ir.VectorType(kind, n)
+    nothing, lanes = ir.Constant(vector, ir.Undefined), ir.VectorType(ir.IntType(32), n)
+
+    def codegen(context, builder, signature, args):
+        def greater(a, b):
+            return builder.select(builder.icmp_signed(">", a, b), a, b)
+
+        def everywhere(number):
+            one = builder.insert_element(nothing, number, ir.Constant(ir.IntType(32), 0))
+            return builder.shuffle_vector(one, nothing, ir.Constant(lanes, [0] * n))
+
+        place = address(context, builder, signature.args[0], args[0], args[1])
+        place = builder.bitcast(place, BYTE.as_pointer())
+        found = load(builder, place, vector)
+        low = constant(vector, -(1 << (kind.width - 2)))
+        falls = each = everywhere(args[3])
+        distance = 1
+        while distance < n:
+            moves = [n] * distance + list(range(n - distance))
+            moved = builder.shuffle_vector(found, low, ir.Constant(lanes, moves))
+            found = greater(found, builder.sub(moved, falls))
+            falls = builder.add(falls, falls)
+            distance *= 2
+        # From block to block only one number is passed on, by two instructions.
+        last = builder.extract_element(found, ir.Constant(ir.IntType(32), n - 1))
+        passed = builder.sub(args[2], builder.mul(args[3], ir.Constant(kind, n)))
+        steps = builder.mul(each, ir.Constant(vector, list(range(1, n + 1))))
+        found = greater(found, builder.sub(everywhere(args[2]), steps))
+        store(builder, place, found)
+        return greater(last, passed)
+
+    return values.dtype(values, types.int64, values.dtype, values.dtype), codegen
+
+
 _put16, _put32 = _putting(16), _putting(32)
 _get16, _get32 = _getting(16, False), _getting(32, True)
 
@@ -244,3 +305,16 @@ def _copy_compiled(source, start, target, at, n):
 @overload(copy_from_address, inline="always")
 def _copy_from_address_compiled(address, target, at, n):
     return lambda address, target, at, n: _copy_from_address(address, target, at, n)
+
+
+@overload(falling_maximum, inline="always")
+def _falling_maximum_compiled(values, start, n, before, fall):
+    lanes = 256 // values.dtype.bitwidth
+    number = np.int16 if values.dtype == types.int16 else np.int32
+
+    def falling(values, start, n, before, fall):
+        before, fall = number(before), number(fall)
+        for at in range(start, start + n, lanes):
+            before = _falling_maximum_of_block(values, at, before, fall)
+
+    return falling

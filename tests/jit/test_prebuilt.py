@@ -107,6 +107,7 @@ def test_directories_of_this_cpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
         (["--cpu", "x86-64-v9"], "--cpu x86-64-v9: x86-64-v4, x86-64-v3, generic are possible"),
         (["--cpu", "generic,x86-64-v4"], "--cpu x86-64-v4: this CPU lacks a feature"),
         (["--cpu", "generic", "--device", "cuda"], "leave --device cuda out"),
+        (["--cpu", "generic", "--missing"], "leave --missing out"),
     ],
 )
 def test_what_cannot_be_compiled_is_refused(

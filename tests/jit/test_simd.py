@@ -40,6 +40,30 @@ def _copy(source, start, target, at, n):
     simd.copy(source, start, target, at, n)
 
 
+@driver
+def _falling_maximum(values, start, n, before, fall):
+    simd.falling_maximum(values, start, n, before, fall)
+
+
+@pytest.mark.parametrize("kind", [np.int16, np.int32])
+@given(
+    st.integers(0, 9), st.integers(0, 3), st.integers(-(2**14), 2**13), st.integers(0, 128),
+    st.integers(0, 2**32),
+)  # fmt: skip
+def test_a_maximum_falls(kind, start, blocks, before, fall, seed):
+    n = blocks * simd.SCANNED
+    values = np.random.default_rng(seed).integers(-(2**14), 2**13, 120).astype(kind)
+    expected = values.copy()
+    for i in range(n):
+        passed = [before - (i + 1) * fall, *(int(values[start + j]) - (i - j) * fall
+                                             for j in range(i + 1))]  # fmt: skip
+        expected[start + i] = max(passed)
+    for function in (_falling_maximum, simd.falling_maximum):
+        found = values.copy()
+        function(found, start, n, before, fall)
+        np.testing.assert_array_equal(found, expected)
+
+
 @pytest.mark.parametrize(("n_bytes", "compiled"), [(2, _put16), (4, _put32)])
 @given(st.integers(0, SIZE - 4), st.integers(-(1 << 63), (1 << 63) - 1))
 def test_numbers_are_written_lowest_byte_first(n_bytes, compiled, at, value):

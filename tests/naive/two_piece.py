@@ -27,8 +27,14 @@ class Scoring(NamedTuple):
         return min(self.o1 + n * self.e1, self.o2 + n * self.e2) if n else 0
 
 
-def all_scores(query: str, ref: str, scoring: Scoring, matches: Same = same) -> list[list[int]]:
-    """Best score of each prefix of `query` (row) with each prefix of `ref` (column)."""
+def all_scores(
+    query: str, ref: str, scoring: Scoring, matches: Same = same,
+    query_begin: int = 0, ref_begin: int = 0,
+) -> list[list[int]]:  # fmt: skip
+    """Best score of each prefix of `query` (row) with each prefix of `ref` (column).
+
+    The first `query_begin` or `ref_begin` symbols may stay unaligned.
+    """
     pieces = ((scoring.o1, scoring.e1), (scoring.o2, scoring.e2))
     scores = []
     insertions = [[NEVER] * (len(ref) + 1) for _ in pieces]  # of the row above, and its own
@@ -36,7 +42,9 @@ def all_scores(query: str, ref: str, scoring: Scoring, matches: Same = same) -> 
         row: list[int] = []
         deletions = [NEVER for _ in pieces]
         for j in range(len(ref) + 1):
-            ways = [0] if i == j == 0 else []
+            ways = []
+            if (i == 0 and j <= ref_begin) or (j == 0 and i <= query_begin):
+                ways.append(0)
             for p, (o, e) in enumerate(pieces):
                 if j:
                     deletions[p] = max(row[j - 1] - o, deletions[p]) - e
@@ -54,6 +62,22 @@ def all_scores(query: str, ref: str, scoring: Scoring, matches: Same = same) -> 
 def best_score(query: str, ref: str, scoring: Scoring, matches: Same = same) -> int:
     """Score of the best alignment of all of both."""
     return all_scores(query, ref, scoring, matches)[-1][-1]
+
+
+def best_end(
+    query: str, ref: str, scoring: Scoring, free: tuple[int, int, int, int], matches: Same = same
+) -> tuple[int, int, int]:
+    """Best score with free ends (query's begin and end, reference's), and where it ends.
+
+    Of several ends that on the lowest diagonal, reference less query.
+    """
+    query_begin, query_end, ref_begin, ref_end = free
+    n, m = len(query), len(ref)
+    scores = all_scores(query, ref, scoring, matches, query_begin, ref_begin)
+    ends = [(n, j) for j in range(m + 1) if m - j <= ref_end]
+    ends += [(i, m) for i in range(n + 1) if n - i <= query_end]
+    i, j = max(ends, key=lambda end: (scores[end[0]][end[1]], end[0] - end[1]))
+    return scores[i][j], i, j
 
 
 def best_extension(query: str, ref: str, scoring: Scoring, end_bonus: int) -> tuple[int, bool]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from functools import lru_cache, partial
 from math import gcd
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -21,7 +21,7 @@ from mapper.align.pairs import MAX_LENGTH, Sequences, limit_of
 from mapper.align.result import Columns, PairAlignment, PairAlignments
 from mapper.align.single import PairResult, align_one, is_cpu, is_single, joined_letters, scalar_of
 from mapper.align.spans import Span, ends_of
-from mapper.align.threads import Part, run_parts, thread_count
+from mapper.align.threads import Part, check_threads, run_parts, thread_count
 from mapper.cuda.devices import choose_device
 from mapper.errors import UsageError
 from mapper.extend.wavefront import wavefront_penalties
@@ -124,8 +124,8 @@ def align_affine(
     penalties
         Mismatch x, gap open o and gap extend e, integers up to 1000, x and e at least 1: a
         gap of n symbols costs ``o + n * e``, a match nothing. Five numbers x, o1, e1, o2, e2 stand
-        for two-piece gaps, which cost ``min(o1 + n * e1, o2 + n * e2)``: for global alignment,
-        exact, without `band`, on the CPU, which ``device="auto"`` then means.
+        for two-piece gaps, which cost ``min(o1 + n * e1, o2 + n * e2)``: exact, without `band`, on
+        the CPU, which ``device="auto"`` then means.
     span
         As for :func:`mapper.edit_distance`.
     cigar
@@ -175,37 +175,34 @@ def align_affine(
     (14, '2=1X2=2I')
     """
     free = ends_of(span)
-    numbers = check_penalties(penalties)
-    scale = gcd(*numbers)
+    scaled, scale = _scaled((*penalties,))
     limit = _NO_LIMIT
     if max_penalty is not None:
         limit = limit_of("max_penalty", max_penalty, _NO_LIMIT) // scale
-    if len(numbers) == 5:
-        check_two_piece(span, band, device)
+    if isinstance(scaled, TwoPieceScoring):
+        check_two_piece(band, device)
         check_memory(memory)
-        scoring = two_piece_scoring(numbers, scale)
         alone = is_single(queries, refs)
         letters = joined_letters(queries, refs) if alone else None
         if letters is not None:
-            thread_count(threads)
+            check_threads(threads)
             return align_two_strings(
-                letters, scoring, scale=scale, limit=limit, cigar=cigar, symbols=symbols,
+                letters, free, scaled, scale=scale, limit=limit, cigar=cigar, symbols=symbols,
                 memory=memory, first_pair=first_pair,
             )  # fmt: skip
         all_found = align_two_piece(
             [queries] if alone else queries, [refs] if alone else refs,
-            scoring, scale=scale, limit=limit, cigar=cigar,
+            free, scaled, scale=scale, limit=limit, cigar=cigar,
             symbols=symbols, memory=memory, threads=threads, first_pair=first_pair,
         )  # fmt: skip
         return scalar_of(all_found) if alone else all_found
-    scaled = AffinePenalties(*(number // scale for number in numbers))
     cut = Band(0, 1) if band is None else Band(*check_band(band))
     check_memory(memory)
     if is_single(queries, refs):
         letters = joined_letters(queries, refs)
         if letters is not None and is_cpu(device):
-            thread_count(threads)
-            run = partial(_align_one, (*free, *scaled, scale, *cut, limit, memory))
+            check_threads(threads)
+            run = partial(align_one_affine, *free, *scaled, scale, *cut, limit, memory)
             found = align_one(run, letters, symbols, cigar, first_pair)
             if not (isinstance(found, PairAlignment) and found.status == "no_memory"):
                 return found
@@ -248,11 +245,6 @@ def align_affine(
     )  # fmt: skip
 
 
-def _align_one(numbers: tuple[int, ...], *arguments: Any) -> np.ndarray:
-    ops: np.ndarray = align_one_affine(*arguments, *numbers)
-    return ops
-
-
 def check_memory(memory: int) -> None:
     """Raise UsageError for less memory than the first workspace takes."""
     if memory < 1 << 16:
@@ -285,12 +277,22 @@ def check_penalties(penalties: Sequence[int]) -> Penalties:
     return whole  # type: ignore[return-value]
 
 
-def two_piece_scoring(penalties: tuple[int, ...], scale: int) -> TwoPieceScoring:
-    """Return five penalties divided by `scale` as scores, the piece of the flatter cost last."""
-    x, o1, e1, o2, e2 = (number // scale for number in penalties)
+# Kept for calls of two strings, which take little longer than checking penalties.
+@lru_cache(maxsize=64)
+def _scaled(penalties: tuple[int, ...]) -> tuple[AffinePenalties | TwoPieceScoring, int]:
+    """Return checked penalties divided by what they have in common, and that number.
+
+    Of two-piece gaps the piece of the flatter cost is the second.
+    """
+    numbers = check_penalties(penalties)
+    scale = gcd(*numbers)
+    x, *gaps = (number // scale for number in numbers)
+    if len(gaps) == 2:
+        return AffinePenalties(x, *gaps), scale
+    o1, e1, o2, e2 = gaps
     if e2 > e1:
         o1, e1, o2, e2 = o2, e2, o1, e1
-    return TwoPieceScoring(0, x, o1, e1, o2, e2)
+    return TwoPieceScoring(0, x, o1, e1, o2, e2), scale
 
 
 DEFAULT_SCORES = (1, 4, 6, 1)
@@ -411,14 +413,14 @@ def align_extension(
     >>> align_extension("ACGTACGTTTTTT", "ACGTACGTAAAAAA", cigar=True).cigar
     '8=5S'
     """
-    match, penalties = check_scores(scores)
+    match, penalties = _kept_scores((*scores,))
     drop = NO_X_DROP if x_drop is None else limit_of("x_drop", x_drop, _GREATEST_X_DROP)
     check_memory(memory)
     if is_single(queries, refs):
         letters = joined_letters(queries, refs)
         if letters is not None and is_cpu(device):
-            thread_count(threads)
-            run = partial(_extend_one, (*penalties, match, drop, memory))
+            check_threads(threads)
+            run = partial(align_one_extension, *penalties, match, drop, memory)
             return align_one(run, letters, symbols, cigar, first_pair)
         return scalar_of(
             align_extension(
@@ -450,11 +452,6 @@ def align_extension(
     )  # fmt: skip
 
 
-def _extend_one(numbers: tuple[int, ...], *arguments: Any) -> np.ndarray:
-    ops: np.ndarray = align_one_extension(*arguments, *numbers)
-    return ops
-
-
 def check_scores(scores: tuple[int, int, int, int]) -> tuple[int, AffinePenalties]:
     """Return the match bonus and the wavefront's penalties; raise UsageError for invalid scores."""
     if len(scores) != 4 or any(int(score) != score for score in scores):
@@ -467,3 +464,6 @@ def check_scores(scores: tuple[int, int, int, int]) -> tuple[int, AffinePenaltie
         )
     p = wavefront_penalties(ExtendParams(match=a, mismatch=b, gap_open=o, gap_extend=e))
     return a, AffinePenalties(p.mismatch, p.gap_open, p.gap_extend)
+
+
+_kept_scores = lru_cache(maxsize=64)(check_scores)

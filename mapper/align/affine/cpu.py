@@ -53,7 +53,7 @@ from mapper.align.edit.wavefront import (
 )
 from mapper.align.matches import NULL, codes_of, letters_in, pair_at, run_to_fence
 from mapper.align.result import HEURISTIC, NO_MEMORY, OK, OVER_LIMIT
-from mapper.align.single import BAD, N_OPS, STATUS, columns_of_row
+from mapper.align.single import BAD, N_OPS, STATUS, cigar_text, columns_of_row
 from mapper.jit.accelerate import core, disjoint_core, driver, grown
 
 BLOCK = 16
@@ -116,7 +116,7 @@ def _is_null_beside(rows, r, lo, hi):
 
 @core
 def _follow_letters(letters, query_len, ref_len, row, lo):
-    """As ``extend_row``, forward, by letters, for global alignments."""
+    """As ``extend_row``, forward, by letters, where both sequences' last letters are the end."""
     for i in range(len(row)):
         h = np.int64(row[i])
         v = h - (lo + i)
@@ -132,56 +132,74 @@ def _follow_letters(letters, query_len, ref_len, row, lo):
 
 
 @core
+def row_on(pair, letters, ends, rows, origins, penalties, band, centre, s, bound):
+    """Compute row s and follow its matches, forward; return as ``affine_row``.
+
+    Parameters and conditions are those of :func:`rows_on`.
+    """
+    last_row = len(rows.lo) - 1
+    status, lo, hi = begin_row(pair, ends, rows, penalties, centre, s, bound, np.int64(BLOCK))
+    if origins is not None and status == GOING:
+        status = begin_origins(origins, s, lo, hi, np.int64(BLOCK))
+    if status != GOING or lo > hi:
+        return status, np.int64(NULL), False
+    r = np.uint64(s & last_row)
+    if s == 0:
+        start_row(rows, centre, lo, hi)
+    else:
+        from_x = (s - penalties.mismatch) & last_row
+        from_oe = (s - penalties.gap_open - penalties.gap_extend) & last_row
+        from_e = (s - penalties.gap_extend) & last_row
+        if not (
+            _is_null_beside(rows, from_x, lo, hi)
+            and _is_null_beside(rows, from_oe, lo, hi)
+            and _is_null_beside(rows, from_e, lo, hi)
+        ):
+            null_beside(rows, penalties, centre, s, lo, hi)
+        if origins is None:
+            cells, cell = None, np.uint64(0)
+        else:
+            cells, cell = origins.cells, np.uint64(origins.at[s])
+        _fill_blocks(
+            rows.match[np.uint64(from_x)], rows.match[np.uint64(from_oe)],
+            rows.insertion[np.uint64(from_e)], rows.deletion[np.uint64(from_e)],
+            rows.match[r], rows.insertion[r], rows.deletion[r], cells, hi - lo + 1,
+            np.uint64(lo + centre), cell, pair.query_len + lo, np.int32(pair.ref_len),
+        )  # fmt: skip
+    row = rows.match[r, lo + centre : hi + centre + 1]
+    free = ends.query_begin + ends.query_end + ends.ref_begin + ends.ref_end
+    is_extension = ends.ref_end < 0  # whose end is nowhere; with both sequences used up it is over
+    if letters.fenced != 0 and (free == 0 or is_extension):
+        end_k = _follow_letters(letters, pair.query_len, pair.ref_len, row, lo)
+    else:
+        end_k = extend_row(pair, ends, row, lo, np.int64(1))
+    status, end_k, cut = end_row(pair, rows, band, centre, s, lo, hi, end_k)
+    if status == GOING:
+        null_around(rows, centre, s)
+    return status, end_k, cut
+
+
+@core
+def null_around(rows, centre, s):
+    """Write nulls on both sides of row s, so that later rows seldom have to before they read it."""
+    r = np.uint64(s & (len(rows.lo) - 1))
+    if rows.lo[r] <= rows.hi[r]:
+        _null_blocks(
+            rows.match[r], rows.insertion[r], rows.deletion[r],
+            np.uint64(rows.lo[r] + centre), np.uint64(rows.hi[r] + centre + 1),
+        )  # fmt: skip
+
+
+@core
 def _rows_on(pair, letters, ends, rows, origins, penalties, band, centre, s, last, bound, cut):
     end_k = np.int64(NULL)
-    most_deletion = np.int32(pair.ref_len)
-    free = ends.query_begin + ends.query_end + ends.ref_begin + ends.ref_end
-    by_letters = letters.fenced != 0 and free == 0
-    last_row = len(rows.lo) - 1
     while s <= last:
-        status, lo, hi = begin_row(pair, ends, rows, penalties, centre, s, bound, np.int64(BLOCK))
-        if origins is not None and status == GOING:
-            status = begin_origins(origins, s, lo, hi, np.int64(BLOCK))
+        status, end_k, cut_now = row_on(
+            pair, letters, ends, rows, origins, penalties, band, centre, s, bound
+        )
+        cut = cut or cut_now
         if status != GOING:
             return status, s, end_k, bound, cut
-        if lo <= hi:
-            r = np.uint64(s & last_row)
-            if s == 0:
-                start_row(rows, centre, lo, hi)
-            else:
-                from_x = (s - penalties.mismatch) & last_row
-                from_oe = (s - penalties.gap_open - penalties.gap_extend) & last_row
-                from_e = (s - penalties.gap_extend) & last_row
-                if not (
-                    _is_null_beside(rows, from_x, lo, hi)
-                    and _is_null_beside(rows, from_oe, lo, hi)
-                    and _is_null_beside(rows, from_e, lo, hi)
-                ):
-                    null_beside(rows, penalties, centre, s, lo, hi)
-                if origins is None:
-                    cells, cell = None, np.uint64(0)
-                else:
-                    cells, cell = origins.cells, np.uint64(origins.at[s])
-                _fill_blocks(
-                    rows.match[np.uint64(from_x)], rows.match[np.uint64(from_oe)],
-                    rows.insertion[np.uint64(from_e)], rows.deletion[np.uint64(from_e)],
-                    rows.match[r], rows.insertion[r], rows.deletion[r], cells, hi - lo + 1,
-                    np.uint64(lo + centre), cell, pair.query_len + lo, most_deletion,
-                )  # fmt: skip
-            row = rows.match[r, lo + centre : hi + centre + 1]
-            if by_letters:
-                end_k = _follow_letters(letters, pair.query_len, pair.ref_len, row, lo)
-            else:
-                end_k = extend_row(pair, ends, row, lo, np.int64(1))
-            status, end_k, cut_now = end_row(pair, rows, band, centre, s, lo, hi, end_k)
-            cut = cut or cut_now
-            if status != GOING:
-                return status, s, end_k, bound, cut
-            if rows.lo[r] <= rows.hi[r]:
-                _null_blocks(
-                    rows.match[r], rows.insertion[r], rows.deletion[r],
-                    np.uint64(rows.lo[r] + centre), np.uint64(rows.hi[r] + centre + 1),
-                )  # fmt: skip
         bound = lowered_penalty(pair, rows, penalties, centre, s, bound)
         s += 1
     return np.int64(GOING), s, end_k, bound, cut
@@ -489,18 +507,18 @@ def align_affine_pairs(coded, free, penalties, scale, band, max_penalty, max_cel
 
 
 @driver
-def align_one_affine(letters, n_query, query_codes, ref_codes, as_bytes, want_path, row,
-                     query_begin, query_end, ref_begin, ref_end, mismatch, gap_open, gap_extend,
-                     scale, band_width, band_interval, max_penalty, max_cells):  # fmt: skip
+def align_one_affine(query_begin, query_end, ref_begin, ref_end, mismatch, gap_open, gap_extend,
+                     scale, band_width, band_interval, max_penalty, max_cells, letters, n_query,
+                     query_codes, ref_codes, as_bytes, want_path, row):  # fmt: skip
     """Align two strings (``single.py``); the numbers are :func:`align_affine_pairs`'s."""
     coded, row[BAD] = code_one(letters, n_query, query_codes, ref_codes, as_bytes)
     columns = columns_of_row(row)
     if row[BAD] >= 0:
-        return np.empty(0, np.uint32)
+        return np.empty(0, np.uint8)
     ops = align_affine_pairs(
         coded, Ends(query_begin, query_end, ref_begin, ref_end),
         AffinePenalties(mismatch, gap_open, gap_extend), scale, Band(band_width, band_interval),
         max_penalty, max_cells, want_path, columns, row[N_OPS : N_OPS + 1],
     )  # fmt: skip
     row[STATUS] = columns.status[0]
-    return ops
+    return cigar_text(ops)

@@ -271,7 +271,7 @@ def extension_kernel(pairs, penalties, match, x_drop, bound, want_path, space, o
             pairs.query_words, pairs.ref_words, pairs.query_start[i] << 6, pairs.ref_start[i] << 6,
             n, m, pairs.shift[i],
         )  # fmt: skip
-        status, doubled, s, k, h, dropped = extension_search(
+        status, best, dropped = extension_search(
             pair, own, own_origins, penalties, match, x_drop, centre, bound, want_path
         )
         out.n_ops[j] = 0
@@ -280,7 +280,8 @@ def extension_kernel(pairs, penalties, match, x_drop, bound, want_path, space, o
             out.status[j] = UNSOLVED
             continue
         out.status[j] = CUT if dropped else DONE
-        out.score[j] = doubled >> 1
+        s, k, h = best.penalty, best.k, best.h
+        out.score[j] = best.doubled >> 1
         out.query_start[j] = 0
         out.query_end[j] = h - k
         out.ref_start[j] = 0

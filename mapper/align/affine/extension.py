@@ -20,15 +20,26 @@ Zhang, Schwartz, Wagner, Miller (2000), J. Comput. Biol. 7:203: X-drop.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from mapper.align.affine.cpu import FIRST_CELLS, FIRST_MARGIN, FIRST_ROWS, new_origins, new_rows
+from mapper.align.affine.cpu import (
+    BLOCK,
+    FIRST_CELLS,
+    FIRST_MARGIN,
+    FIRST_ROWS,
+    new_origins,
+    new_rows,
+    null_around,
+    row_on,
+)
 from mapper.align.affine.wavefront import (
-    ALL_ROWS,
     NO_COLUMNS,
     AffinePenalties,
     Band,
     affine_row,
+    clear_affine_rows,
     drop_empty_sides,
     look_back,
     replay,
@@ -36,11 +47,11 @@ from mapper.align.affine.wavefront import (
 )
 from mapper.align.coding import code_one
 from mapper.align.edit.wavefront import FINISHED, GOING, NO_ROOM, Ends
-from mapper.align.matches import NULL, pair_at
+from mapper.align.matches import NULL, codes_of, letters_in, pair_at
 from mapper.align.result import HEURISTIC, NO_MEMORY, OK
-from mapper.align.single import BAD, N_OPS, STATUS, columns_of_row
+from mapper.align.single import BAD, N_OPS, STATUS, cigar_text, columns_of_row
 from mapper.cigar import S, append_op
-from mapper.jit.accelerate import core, driver, grown
+from mapper.jit.accelerate import core, disjoint_core, driver, grown
 
 _NO_BOUND = 2**40
 
@@ -51,42 +62,79 @@ NO_X_DROP = -1
 @core
 def _best_of_row(rows, r, s, centre, match, best):
     """Return the best doubled score of a row above `best`, and its diagonal, the lowest."""
-    best_k = np.int64(0)
-    for k in range(rows.lo[r], rows.hi[r] + 1):
-        h = np.int64(rows.match[r, k + centre])
-        if h >= 0 and match * (2 * h - k) - s > best:
-            best = match * (2 * h - k) - s
-            best_k = np.int64(k)
-    return best, best_k
+    lo = rows.lo[r]
+    offsets = rows.match[r, lo + centre : rows.hi[r] + centre + 1]
+    farthest = np.int64(NULL)  # the most symbols of both; a null counts as fewer than any
+    for i in range(len(offsets)):
+        farthest = max(farthest, 2 * np.int64(offsets[i]) - lo - i)
+    if match * farthest - s <= best:
+        return best, np.int64(0)
+    i = np.int64(0)
+    while 2 * np.int64(offsets[i]) - lo - i < farthest:
+        i += 1
+    return match * farthest - s, lo + i
 
 
-@core
-def _drop_low(offsets, centre, lo, hi, match, least):
-    """Set offsets whose doubled score, before the penalty, is below `least` to null.
+@disjoint_core
+def _drop_low(match, insertion, deletion, lo, least):
+    """Set offsets, from diagonal `lo` on, to null that count fewer than `least` symbols of both.
 
     Returns
     -------
     True if there were any.
     """
-    dropped = False
-    for k in range(lo, hi + 1):
-        h = np.int64(offsets[k + centre])
-        if h >= 0 and match * (2 * h - k) < least:
-            offsets[k + centre] = NULL
-            dropped = True
-    return dropped
+    n_dropped = np.int64(0)
+    for i in range(len(match)):
+        lowest = least + lo + i
+        for offsets in (match, insertion, deletion):
+            h = offsets[i]
+            is_low = (h >= 0) & (2 * np.int64(h) < lowest)
+            n_dropped += is_low
+            offsets[i] = NULL if is_low else h
+    return n_dropped > 0
 
 
 @core
 def _drop_cells(rows, r, s, centre, match, least):
     """Drop the cells of a row whose doubled score is below `least`; return True if any."""
     lo, hi = rows.lo[r], rows.hi[r]
-    dropped = _drop_low(rows.match[r], centre, lo, hi, match, least + s)
-    dropped |= _drop_low(rows.insertion[r], centre, lo, hi, match, least + s)
-    dropped |= _drop_low(rows.deletion[r], centre, lo, hi, match, least + s)
+    first, behind = lo + centre, hi + centre + 1
+    symbols = (least + s + match - 1) // match  # that a cell needs
+    dropped = _drop_low(
+        rows.match[r, first:behind], rows.insertion[r, first:behind],
+        rows.deletion[r, first:behind], lo, symbols,
+    )  # fmt: skip
     if dropped:
         drop_empty_sides(rows, r, centre, lo, hi)
     return dropped
+
+
+class Best(NamedTuple):
+    """The end with the best score so far; of equals that with the lowest penalty, then diagonal."""
+
+    doubled: int  # score
+    penalty: int
+    k: int
+    h: int
+
+
+@core
+def _look_at_row(rows, s, centre, match, x_drop, best):
+    """Return the best end up to row s, and True if cells of it were dropped."""
+    r = s & (len(rows.lo) - 1)
+    found, k = _best_of_row(rows, r, s, centre, match, best.doubled)
+    if found > best.doubled:
+        best = Best(found, s, k, np.int64(rows.match[r, k + centre]))
+    dropped = False
+    if x_drop >= 0:
+        dropped = _drop_cells(rows, r, s, centre, match, best.doubled - 2 * x_drop)
+    return best, dropped
+
+
+@core
+def _nowhere():
+    """Return the ends of a search that none ends: -1 symbols of the reference may be left."""
+    return Ends(np.int64(0), np.int64(0), np.int64(0), np.int64(-1))
 
 
 @core
@@ -102,44 +150,61 @@ def extension_search(pair, rows, origins, penalties, match, x_drop, centre, last
 
     Returns
     -------
-    status, doubled, s, k, h, dropped
-        FINISHED, the doubled score and the cell of the end (of equals that with the lowest
-        penalty, then diagonal), or NO_ROOM or NO_COLUMNS; True if cells were dropped.
+    status, best, dropped
+        FINISHED, NO_ROOM or NO_COLUMNS; the end; True if cells were dropped.
     """
-    # An end that is never reached: -1 symbols of the reference may be left.
-    ends = Ends(np.int64(0), np.int64(pair.query_len), np.int64(0), np.int64(-1))
-    no_band = Band(np.int64(0), np.int64(1))
-    last_row = len(rows.lo) - 1
-    rows.lo[:] = 0
-    rows.hi[:] = -1
+    ends, no_band = _nowhere(), Band(np.int64(0), np.int64(1))
+    clear_affine_rows(rows)
     if keep:
         origins.at[0] = 0
     most = match * (pair.query_len + pair.ref_len)
-    best = np.int64(-1)
-    best_s = best_k = best_h = np.int64(0)
-    s = np.int64(0)
-    last_alive = np.int64(0)  # the last row with cells
+    best = Best(np.int64(-1), np.int64(0), np.int64(0), np.int64(0))
+    s = last_alive = np.int64(0)  # the last row with cells
     dropped = False
-    while most - s > best and s - last_alive <= last_row:
+    while most - s > best.doubled and s - last_alive < len(rows.lo):
         if s > last:
-            return NO_ROOM, best, s, best_k, best_h, dropped
+            return NO_ROOM, best, dropped
         status, _, _ = affine_row(
             pair, ends, rows, origins, penalties, no_band, centre, s, np.int64(_NO_BOUND), keep,
             True,
         )  # fmt: skip
         if status != GOING:
-            return status, best, s, best_k, best_h, dropped
-        r = s & last_row
-        found, k = _best_of_row(rows, r, s, centre, match, best)
-        if found > best:
-            best, best_s, best_k = found, s, k
-            best_h = np.int64(rows.match[r, k + centre])
-        if x_drop >= 0:
-            dropped |= _drop_cells(rows, r, s, centre, match, best - 2 * x_drop)
+            return status, best, dropped
+        best, dropped_now = _look_at_row(rows, s, centre, match, x_drop, best)
+        dropped |= dropped_now
+        r = s & (len(rows.lo) - 1)
         if rows.lo[r] <= rows.hi[r]:
             last_alive = s
         s += 1
-    return FINISHED, best, best_s, best_k, best_h, dropped
+    return FINISHED, best, dropped
+
+
+@core
+def _search_by_blocks(pair, letters, rows, origins, penalties, match, x_drop, centre):
+    """Search as :func:`extension_search`, by the CPU's rows; `origins` may be None."""
+    ends, no_band = _nowhere(), Band(np.int64(0), np.int64(1))
+    clear_affine_rows(rows)
+    if origins is not None:
+        origins.at[0] = 0
+    most = match * (pair.query_len + pair.ref_len)
+    best = Best(np.int64(-1), np.int64(0), np.int64(0), np.int64(0))
+    s = last_alive = np.int64(0)
+    dropped = False
+    while most - s > best.doubled and s - last_alive < len(rows.lo):
+        status, _, _ = row_on(
+            pair, letters, ends, rows, origins, penalties, no_band, centre, s, np.int64(_NO_BOUND)
+        )
+        if status != GOING and status != FINISHED:
+            return status, best, dropped
+        best, dropped_now = _look_at_row(rows, s, centre, match, x_drop, best)
+        if dropped_now:
+            dropped = True
+            null_around(rows, centre, s)
+        r = s & (len(rows.lo) - 1)
+        if rows.lo[r] <= rows.hi[r]:
+            last_alive = s
+        s += 1
+    return np.int64(FINISHED), best, dropped
 
 
 @driver
@@ -162,17 +227,24 @@ def extend_pairs(packed, penalties, match, x_drop, max_cells, want_path, columns
     events = np.empty(256, np.uint32)
     all_ops = np.empty(8 * n_pairs + 16 if want_path else 0, np.uint32)
     n_all = 0
-    keep = np.int64(1 if want_path else 0)
+    codes = codes_of(packed)
     for i in range(n_pairs):
-        pair = pair_at(packed, i)
+        pair, letters = pair_at(packed, i), letters_in(codes, packed, i)
         n, m = pair.query_len, pair.ref_len
         while True:
             below, above = min(margin, n + 2), min(margin, m + 2)
-            if below + above + 5 > rows.match.shape[1]:
-                rows = new_rows(len(rows.lo), below + above + 5)
-            status, doubled, s, k, h, dropped = extension_search(
-                pair, rows, origins, penalties, match, x_drop, below + 2, ALL_ROWS, keep
-            )
+            n_columns = below + above + 5 + 2 * BLOCK
+            if n_columns > rows.match.shape[1]:
+                rows = new_rows(len(rows.lo), n_columns)
+            centre = below + 2 + BLOCK
+            if want_path:
+                status, best, dropped = _search_by_blocks(
+                    pair, letters, rows, origins, penalties, match, x_drop, centre
+                )
+            else:
+                status, best, dropped = _search_by_blocks(
+                    pair, letters, rows, None, penalties, match, x_drop, centre
+                )
             if status == NO_COLUMNS:
                 margin *= 4
             elif status == NO_ROOM and 4 * len(origins.cells) <= max_cells:
@@ -182,7 +254,8 @@ def extend_pairs(packed, penalties, match, x_drop, max_cells, want_path, columns
         if status == NO_ROOM:
             columns.status[i] = NO_MEMORY
             continue
-        columns.score[i] = doubled >> 1
+        s, k, h = best.penalty, best.k, best.h
+        columns.score[i] = best.doubled >> 1
         columns.status[i] = HEURISTIC if dropped else OK
         columns.query_start[i] = 0
         columns.query_end[i] = h - k
@@ -204,16 +277,16 @@ def extend_pairs(packed, penalties, match, x_drop, max_cells, want_path, columns
 
 
 @driver
-def align_one_extension(letters, n_query, query_codes, ref_codes, as_bytes, want_path, row,
-                        mismatch, gap_open, gap_extend, match, x_drop, max_cells):  # fmt: skip
+def align_one_extension(mismatch, gap_open, gap_extend, match, x_drop, max_cells, letters, n_query,
+                        query_codes, ref_codes, as_bytes, want_path, row):  # fmt: skip
     """Extend two strings (``single.py``); the numbers are :func:`extend_pairs`'s."""
     coded, row[BAD] = code_one(letters, n_query, query_codes, ref_codes, as_bytes)
     columns = columns_of_row(row)
     if row[BAD] >= 0:
-        return np.empty(0, np.uint32)
+        return np.empty(0, np.uint8)
     ops = extend_pairs(
         coded, AffinePenalties(mismatch, gap_open, gap_extend), match, x_drop, max_cells,
         want_path, columns, row[N_OPS : N_OPS + 1],
     )  # fmt: skip
     row[STATUS] = columns.status[0]
-    return ops
+    return cigar_text(ops)

@@ -17,13 +17,12 @@ from mapper.align.pairs import MAX_LENGTH, Sequences, limit_of
 from mapper.align.result import Columns, PairAlignment, PairAlignments
 from mapper.align.single import PairResult, align_one, is_cpu, is_single, joined_letters, scalar_of
 from mapper.align.spans import Span, ends_of
-from mapper.align.threads import Part, run_parts, thread_count
+from mapper.align.threads import Part, check_threads, run_parts, thread_count
 from mapper.cuda.devices import choose_device
 
 if TYPE_CHECKING:
     from mapper.align.cuda.launch_plan import LaunchPlan
     from mapper.align.dispatch import Worker
-    from mapper.align.edit.wavefront import Ends
 
 
 @overload
@@ -178,8 +177,8 @@ def edit_distance(
                     symbols=symbols, device=device, threads=threads, first_pair=first_pair,
                 )
             )  # fmt: skip
-        thread_count(threads)
-        run = partial(_align_one, free, limit)
+        check_threads(threads)
+        run = partial(align_one_edit, *free, limit)
         return align_one(run, letters, symbols, cigar, first_pair)
 
     def align(part: Part[PackedPairs], columns: Columns, counts: np.ndarray) -> np.ndarray:
@@ -209,8 +208,3 @@ def edit_distance(
         threads=threads, cigar=cigar, on_cpu=on_cpu, on_device=on_device,
         plan=plan if sum(free) == 0 else None,
     )  # fmt: skip
-
-
-def _align_one(free: Ends, limit: int, *arguments: Any) -> np.ndarray:
-    ops: np.ndarray = align_one_edit(*arguments, *free, limit)
-    return ops

@@ -37,7 +37,7 @@ from mapper.align.edit.wavefront import (
 )
 from mapper.align.matches import Letters, codes_of, pair_at, part_of
 from mapper.align.result import OVER_LIMIT
-from mapper.align.single import BAD, N_OPS, STATUS, columns_of_row
+from mapper.align.single import BAD, N_OPS, STATUS, cigar_text, columns_of_row
 from mapper.cigar import D, I, append_op
 from mapper.jit.accelerate import core, driver, grown
 
@@ -119,7 +119,7 @@ _STACK = 160
 
 
 @driver
-def _meet(pair, bound, state, rows, back_rows):
+def find_middle(pair, bound, state, rows, back_rows):
     """Search the middle of a path; return status and the rows."""
     reset_state(state, bound)
     clear_rows(rows)
@@ -192,7 +192,7 @@ def global_path(pair, bound, leaf, rows, back_rows, state, ops, n_ops):
             n_ops, _ = trace_edit(leaf, s, k, ref_len, ops, n_ops)
             total += s
             continue
-        status, rows, back_rows = _meet(part, most, state, rows, back_rows)
+        status, rows, back_rows = find_middle(part, most, state, rows, back_rows)
         distance = state[S] + state[R]
         if status == EXCEEDED or distance > most:
             return np.int64(-1), ops, n_ops, rows, back_rows
@@ -250,7 +250,7 @@ def _distance(pair, ends, bound, leaf, rows, back_rows, state):
     if status == EXCEEDED and bound <= SCORE_BOUND:
         return np.int64(-1), n, m, rows, back_rows
     if is_global:
-        status, rows, back_rows = _meet(pair, bound, state, rows, back_rows)
+        status, rows, back_rows = find_middle(pair, bound, state, rows, back_rows)
         distance = state[S] + state[R]
         if status == EXCEEDED or distance > bound:
             distance = np.int64(-1)
@@ -393,14 +393,14 @@ def align_edit(coded, free, max_distance, want_path, columns, cigar_counts):
 
 
 @driver
-def align_one_edit(letters, n_query, query_codes, ref_codes, as_bytes, want_path, row, query_begin,
-                   query_end, ref_begin, ref_end, max_distance):  # fmt: skip
+def align_one_edit(query_begin, query_end, ref_begin, ref_end, max_distance, letters, n_query,
+                   query_codes, ref_codes, as_bytes, want_path, row):  # fmt: skip
     """Align two strings (``single.py``), given the free ends and the greatest distance."""
     coded, row[BAD] = code_one(letters, n_query, query_codes, ref_codes, as_bytes)
     columns = columns_of_row(row)
     if row[BAD] >= 0:
-        return np.empty(0, np.uint32)
+        return np.empty(0, np.uint8)
     free = Ends(query_begin, query_end, ref_begin, ref_end)
     ops = align_edit(coded, free, max_distance, want_path, columns, row[N_OPS : N_OPS + 1])
     row[STATUS] = columns.status[0]
-    return ops
+    return cigar_text(ops)

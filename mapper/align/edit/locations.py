@@ -33,6 +33,7 @@ from mapper.align.single import (
     SCORE,
     STATUS,
     PairResult,
+    cigar_text,
     columns_of_row,
     is_single,
     joined_letters,
@@ -40,7 +41,7 @@ from mapper.align.single import (
     scalar_of,
 )
 from mapper.align.spans import SPANS
-from mapper.align.threads import Part, run_parts, thread_count
+from mapper.align.threads import Part, check_threads, run_parts, thread_count
 from mapper.errors import UsageError
 from mapper.jit.accelerate import core, driver, grown
 
@@ -258,7 +259,7 @@ def align_one_by_relation(letters, n_query, letter_of, first_other, others, free
         row[N_OPS : N_OPS + 1],
     )  # fmt: skip
     row[STATUS] = columns.status[0]
-    return ops
+    return cigar_text(ops)
 
 
 # --- host ---
@@ -396,7 +397,7 @@ def edit_locations(
     if is_single(queries, refs):
         letters = joined_letters(queries, refs)
         if letters is not None:
-            thread_count(threads)
+            check_threads(threads)
             row = np.empty(N_ROW, np.int64)
             places = locate_one(*letters, *relation, *search, row).tolist()
             status = int(row[STATUS])
@@ -445,7 +446,7 @@ def distance_by_relation(
     if is_single(queries, refs):
         letters = joined_letters(queries, refs)
         if letters is not None:
-            thread_count(threads)
+            check_threads(threads)
             row = np.empty(N_ROW, np.int64)
             ops = align_one_by_relation(*letters, *relation, *search, PATH_MEMORY, cigar, row)
             if row[STATUS] >= 0:

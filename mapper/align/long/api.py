@@ -14,8 +14,9 @@ doi:10.1093/bioinformatics/btad074.
 from __future__ import annotations
 
 import hashlib
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,6 +30,7 @@ from mapper.align.long.search import (
     Report,
     Search,
     Work,
+    align_one_long,
     find_path,
     joined_ops,
     n_edits,
@@ -36,7 +38,9 @@ from mapper.align.long.search import (
 from mapper.align.matches import Pair, pair_at
 from mapper.align.packing import PackedPairs, pack_pairs
 from mapper.align.pairs import MAX_LENGTH, batch_of, limit_of
-from mapper.align.threads import thread_count
+from mapper.align.result import OK
+from mapper.align.single import SCORE, STATUS, is_cpu, joined_letters, row_and_cigar
+from mapper.align.threads import check_threads, thread_count
 from mapper.cuda.devices import CPU, DeviceChoice, choose_device
 from mapper.errors import UsageError
 from mapper.io.sequences import only_sequence
@@ -123,6 +127,16 @@ def long_edit_distance(
     >>> found.distance, found.cigar[:12]
     (1000, '6=1I6=1I6=1I')
     """
+    is_alone = is_cpu(device) and progress is None and checkpoint is None
+    letters = _few_letters(query, ref) if is_alone else None
+    if letters is not None:
+        check_threads(threads)
+        longest = max(letters[1], len(letters[0]) - letters[1])
+        bound = min(limit_of("max_distance", max_distance, MAX_LENGTH), longest)
+        row, found = row_and_cigar(partial(_align_one, bound), letters, symbols, path, 0)
+        if row[STATUS] != OK:
+            return LongAlignment(None, None)
+        return LongAlignment(int(row[SCORE]), found if path else None)
     choice = choose_device(device)
     packed = pack_pairs(batch_of([_bytes(query)], [_bytes(ref)]), symbols)
     pair = pair_at(packed, 0)
@@ -154,6 +168,18 @@ def long_edit_distance(
         ops = joined_ops(work.done)
     saved.remove()
     return LongAlignment(distance, ops)
+
+
+def _few_letters(query: object, ref: object) -> tuple[np.ndarray, int] | None:
+    """Return the letters of two strings that one call of compiled code compares, or None."""
+    if isinstance(query, str | bytes) and isinstance(ref, str | bytes):
+        return joined_letters(query, ref)
+    return None
+
+
+def _align_one(bound: int, *arguments: Any) -> np.ndarray:
+    ops: np.ndarray = align_one_long(*arguments, bound)
+    return ops
 
 
 def _bytes(sequence: str | bytes | np.ndarray | Path) -> bytes:

@@ -26,15 +26,18 @@ from typing import NamedTuple
 import numpy as np
 
 from mapper import cigar
+from mapper.align.coding import code_one
 from mapper.align.edit.cpu import (
     LEAF_CELLS,
     LEAF_ROWS,
     clear_rows,
+    find_middle,
     global_path,
     meet_with_room,
     new_rows,
 )
 from mapper.align.edit.wavefront import (
+    FINISHED,
     GOING,
     MIDDLE_K,
     MIDDLE_OFFSET,
@@ -44,7 +47,9 @@ from mapper.align.edit.wavefront import (
     S,
     new_state,
 )
-from mapper.align.matches import Pair, part_of
+from mapper.align.matches import Pair, pair_at, part_of
+from mapper.align.result import OK, OVER_LIMIT
+from mapper.align.single import BAD, SCORE, STATUS
 from mapper.errors import OutputError, UsageError
 from mapper.io.output_file import (
     check_writable,
@@ -194,6 +199,9 @@ class Checkpoint:
 
 # --- search of a middle ---
 
+_ROW_CELLS = 1 << 12
+"""Cells of the first workspace of a search; it grows."""
+
 SLICE_CELLS = 50_000_000
 """Cells of a slice: some tenths of a second."""
 
@@ -204,8 +212,8 @@ class Search:
     def __init__(self, pair: Pair, part: Part) -> None:
         self.pair = part_of(pair, part.v, part.h, part.query_len, part.ref_len)
         self.state = new_state(part.bound)
-        self.rows: Rows = new_rows(1 << 12, 2)
-        self.back_rows: Rows = new_rows(1 << 12, 2)
+        self.rows: Rows = new_rows(_ROW_CELLS, 2)
+        self.back_rows: Rows = new_rows(_ROW_CELLS, 2)
         clear_rows(self.rows)
         clear_rows(self.back_rows)
 
@@ -278,13 +286,47 @@ class Report:
 @driver
 def _whole_path(pair, bound):
     """Return the operations of a small part, in order."""
-    rows = new_rows(1 << 12, 2)
-    back_rows = new_rows(1 << 12, 2)
+    rows = new_rows(_ROW_CELLS, 2)
+    back_rows = new_rows(_ROW_CELLS, 2)
     leaf = new_rows(LEAF_CELLS, LEAF_ROWS)
     _, ops, n_ops, _, _ = global_path(
         pair, bound, leaf, rows, back_rows, np.empty(N_STATE, np.int64),
         np.empty(64, np.uint32), 0,
     )  # fmt: skip
+    return ops[:n_ops][::-1].copy()
+
+
+@driver
+def align_one_long(letters, n_query, query_codes, ref_codes, as_bytes, want_path, row, bound):
+    """Align two strings (``single.py``): their middle is searched, then the path of both halves."""
+    coded, row[BAD] = code_one(letters, n_query, query_codes, ref_codes, as_bytes)
+    ops = np.empty(64 if want_path else 0, np.uint32)
+    row[STATUS] = OVER_LIMIT
+    if row[BAD] >= 0:
+        return ops
+    pair = pair_at(coded, 0)
+    state = np.empty(N_STATE, np.int64)
+    rows, back_rows = new_rows(_ROW_CELLS, 2), new_rows(_ROW_CELLS, 2)
+    status, rows, back_rows = find_middle(pair, bound, state, rows, back_rows)
+    before, behind = state[S], state[R]
+    if status != FINISHED or before + behind > bound:
+        return ops
+    row[STATUS] = OK
+    row[SCORE] = before + behind
+    if not want_path:
+        return ops
+    h = state[MIDDLE_OFFSET]
+    v = h - state[MIDDLE_K]
+    halves = (
+        (part_of(pair, v, h, pair.query_len - v, pair.ref_len - h), behind),
+        (part_of(pair, np.int64(0), np.int64(0), v, h), before),
+    )
+    leaf = new_rows(LEAF_CELLS, LEAF_ROWS)
+    n_ops = np.int64(0)
+    for half, most in halves:  # the last operation comes first
+        _, ops, n_ops, rows, back_rows = global_path(
+            half, most, leaf, rows, back_rows, state, ops, n_ops
+        )
     return ops[:n_ops][::-1].copy()
 
 

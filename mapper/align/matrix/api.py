@@ -23,6 +23,7 @@ from mapper.align.matrix.scoring import (
     check_scoring,
     code_pairs,
     encode_letters,
+    numbers_for,
 )
 from mapper.align.pairs import PairBatch, Sequences, sequence_set
 from mapper.align.result import PairAlignment, PairAlignments
@@ -36,7 +37,7 @@ from mapper.align.single import (
     result_of,
     scalar_of,
 )
-from mapper.align.threads import thread_count
+from mapper.align.threads import check_threads, thread_count
 from mapper.errors import UsageError
 from mapper.jit.accelerate import driver
 from mapper.parallel.buffers import RECYCLER
@@ -364,14 +365,15 @@ def align_matrix(
     if is_single(queries, refs):
         letters = joined_letters(queries, refs)
         if letters is not None and is_cpu(device):
-            thread_count(threads)
+            check_threads(threads)
             check = _kept_scoring if _is_small_key(matrix) else check_scoring
             scoring = check(matrix, (*gaps,), span, cigar, memory)
             row = np.empty(N_ROW, np.int64)
             # Scores of so few letters fit 32 bits, whatever the matrix.
             ops = align_one_matrix(
-                *letters, scoring.table.code_of, scoring.scores, *scoring.gaps, scoring.mode,
-                memory, cigar, row,
+                *letters, scoring.table.code_of, scoring.scores,
+                numbers_for(len(letters[0]), scoring), *scoring.gaps, scoring.mode, memory, cigar,
+                row,
             )  # fmt: skip
             if row[BAD] < 0:
                 return result_of(row, ops, cigar)

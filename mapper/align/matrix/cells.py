@@ -1,7 +1,8 @@
 """Arithmetic of matrix cells, one or two in a register, for one text of the recurrence.
 
-With costs of type ``OneCell`` a core computes in int32; with ``ByteCell`` in int8, on differences
-of scores, of which a vector register of the CPU holds 16 to 64; with ``TwoCells`` two cells at a
+With costs of type ``OneCell`` a core computes in int32; with ``ShortCell`` in int16, of which a
+vector register of the CPU holds twice as many; with ``ByteCell`` in int8, on differences of scores;
+with ``TwoCells`` two cells at a
 time, each in one half of a uint32. On a device each function of two cells is one instruction
 (:mod:`mapper.align.matrix.cuda_cells`). Numba selects the functions by the type of the costs; the
 Python bodies define them, and the simulator runs these.
@@ -27,6 +28,15 @@ class OneCell(NamedTuple):
     extend: np.int32  # of each further one: -gap_extend
     floor: np.int32  # of scores
     extend_each: np.int32  # as ``extend``
+
+
+class ShortCell(NamedTuple):
+    """Costs for one cell in an int16, as ``OneCell``."""
+
+    opening: np.int16
+    extend: np.int16
+    floor: np.int16
+    extend_each: np.int16
 
 
 class ByteCell(NamedTuple):
@@ -76,6 +86,8 @@ def plus(a, b, cells):
     """Return ``a + b``; no half of the sum may be negative."""
     if isinstance(cells, OneCell):
         return np.int32(a + b)
+    if isinstance(cells, ShortCell):
+        return np.int16(a + b)
     if isinstance(cells, ByteCell):
         return byte_of(int(a) + int(b))
     return np.uint32((int(a) + int(b)) & 0xFFFFFFFF)
@@ -90,6 +102,8 @@ def sum_or(a, b, least, cells):
     """Return ``max(a + b, least)`` of each half."""
     if isinstance(cells, OneCell):
         return np.int32(max(a + b, least))
+    if isinstance(cells, ShortCell):
+        return np.int16(max(a + b, least))
     if isinstance(cells, ByteCell):
         return max(byte_of(int(a) + int(b)), least)
     return joined_halves(
@@ -101,6 +115,8 @@ def higher(a, b, cells):
     """Return ``max(a, b)``."""
     if isinstance(cells, OneCell):
         return np.int32(max(a, b))
+    if isinstance(cells, ShortCell):
+        return np.int16(max(a, b))
     if isinstance(cells, ByteCell):
         return max(a, b)
     return joined_halves(*(max(half_of(a, half), half_of(b, half)) for half in (0, 1)))
@@ -113,7 +129,7 @@ def highest(a, b, c, cells):
 
 def exceeds(a, b, cells):
     """Return 1 if a is greater than b, else 0; a must not be less than b."""
-    if isinstance(cells, (OneCell, ByteCell)):
+    if isinstance(cells, (OneCell, ShortCell, ByteCell)):
         return np.uint32(a != b)
     return joined_halves(*(half_of(a, half) != half_of(b, half) for half in (0, 1)))
 
@@ -134,6 +150,11 @@ def _plus(a, b):
 
 
 @core
+def _plus_of_shorts(a, b):
+    return np.int16(a + b)
+
+
+@core
 def _plus_of_words(a, b):
     return np.uint32(np.uint32(a) + np.uint32(b))
 
@@ -146,6 +167,21 @@ def _plus_of_bytes(a, b):
 @core
 def _minus_of_bytes(a, b):
     return np.int8(a - b)
+
+
+@core
+def _sum_or_of_shorts(a, b, least):
+    return max(np.int16(a + b), np.int16(least))
+
+
+@core
+def _higher_of_shorts(a, b):
+    return max(np.int16(a), np.int16(b))
+
+
+@core
+def _highest_of_shorts(a, b, c):
+    return max(max(np.int16(a), np.int16(b)), np.int16(c))
 
 
 @core
@@ -187,6 +223,8 @@ def _exceeds(a, b):
 def _plus_of_any(a, b, cells):
     if is_cells(cells, OneCell):
         return lambda a, b, cells: _plus(a, b)
+    if is_cells(cells, ShortCell):
+        return lambda a, b, cells: _plus_of_shorts(a, b)
     if is_cells(cells, ByteCell):
         return lambda a, b, cells: _plus_of_bytes(a, b)
     return lambda a, b, cells: _plus_of_words(a, b)
@@ -202,6 +240,8 @@ def _minus_of_one(a, b, cells):
 def _sum_or_of_one(a, b, least, cells):
     if is_cells(cells, OneCell):
         return lambda a, b, least, cells: _sum_or(a, b, least)
+    if is_cells(cells, ShortCell):
+        return lambda a, b, least, cells: _sum_or_of_shorts(a, b, least)
     if is_cells(cells, ByteCell):
         return lambda a, b, least, cells: _sum_or_of_bytes(a, b, least)
 
@@ -210,6 +250,8 @@ def _sum_or_of_one(a, b, least, cells):
 def _higher_of_one(a, b, cells):
     if is_cells(cells, OneCell):
         return lambda a, b, cells: _higher(a, b)
+    if is_cells(cells, ShortCell):
+        return lambda a, b, cells: _higher_of_shorts(a, b)
     if is_cells(cells, ByteCell):
         return lambda a, b, cells: _higher_of_bytes(a, b)
 
@@ -218,6 +260,8 @@ def _higher_of_one(a, b, cells):
 def _highest_of_one(a, b, c, cells):
     if is_cells(cells, OneCell):
         return lambda a, b, c, cells: _highest(a, b, c)
+    if is_cells(cells, ShortCell):
+        return lambda a, b, c, cells: _highest_of_shorts(a, b, c)
     if is_cells(cells, ByteCell):
         return lambda a, b, c, cells: _highest_of_bytes(a, b, c)
 
@@ -225,6 +269,8 @@ def _highest_of_one(a, b, c, cells):
 @overload(exceeds, jit_options=INLINED)
 def _exceeds_of_one(a, b, cells):
     if is_cells(cells, OneCell):
+        return lambda a, b, cells: _exceeds(a, b)
+    if is_cells(cells, ShortCell):
         return lambda a, b, cells: _exceeds(a, b)
     if is_cells(cells, ByteCell):
         return lambda a, b, cells: _exceeds(a, b)

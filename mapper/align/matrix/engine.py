@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from mapper.align.matrix.cpu import align_matrix_pairs
-from mapper.align.matrix.scoring import CodedPairs, Scoring
+from mapper.align.matrix.scoring import CodedPairs, Scoring, numbers_for
 from mapper.align.result import Columns, PairAlignments
 from mapper.align.threads import chunk_bounds, run_chunks
 from mapper.cuda.devices import CPU, choose_device
@@ -133,15 +133,16 @@ class MatrixEngine:
 
     def _on_cpu(self, pairs: CodedPairs) -> PairAlignments:
         scoring = self._scoring
-        return run_chunks(
-            lambda first, last, columns, counts: align_matrix_pairs(
-                *pairs, first, last, scoring.scores, scoring.gaps, scoring.mode, scoring.memory,
-                scoring.cigar, columns, counts,
-            ),
-            pairs.cells() // _CELLS_A_SYMBOL + 1,
-            scoring.cigar,
-            self._threads,
-        )  # fmt: skip
+
+        def align(first: int, last: int, columns: Columns, counts: np.ndarray) -> np.ndarray:
+            n, m = pairs.part(first, last).lengths()
+            ops: np.ndarray = align_matrix_pairs(
+                *pairs, first, last, scoring.scores, numbers_for(int((n + m).max()), scoring),
+                scoring.gaps, scoring.mode, scoring.memory, scoring.cigar, columns, counts,
+            )  # fmt: skip
+            return ops
+
+        return run_chunks(align, pairs.cells() // _CELLS_A_SYMBOL + 1, scoring.cigar, self._threads)
 
 
 class _Joined:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mapper.align.matrix.cells import OneCell, TwoCells, joined_halves, words_of_scores
-from mapper.align.matrix.dp import GLOBAL, LOCAL, NEVER, SEMIGLOBAL, Gaps
+from mapper.align.matrix.dp import BLOCK, GLOBAL, LOCAL, NEVER, SEMIGLOBAL, Gaps
 from mapper.align.pairs import PairBatch
 from mapper.align.threads import in_slices
 from mapper.errors import InputFormatError, UsageError
@@ -342,7 +342,7 @@ DEFAULT_GAPS = (10, 1)
 DEFAULT_MEMORY = 1 << 30
 """Most cells of a pair whose path is requested."""
 
-_MAX_SUM = 2**29  # of scores along a path, in int32
+_MAX_SUM, _MAX_SHORT_SUM = 2**29, 2**13  # of scores along a path, in int32 and in int16
 
 
 class Scoring(NamedTuple):
@@ -353,6 +353,7 @@ class Scoring(NamedTuple):
     mode: int  # GLOBAL, SEMIGLOBAL, LOCAL
     cigar: bool
     memory: int  # most cells of a pair whose path is requested
+    greatest: int  # score or cost of two letters, or of a gap's first symbol
 
     @property
     def scores(self) -> np.ndarray:
@@ -408,7 +409,9 @@ def check_scoring(
     table = matrix if isinstance(matrix, SubstitutionMatrix) else substitution_matrix(matrix)
     if span not in MODES:
         raise UsageError(f"span {span!r}: one of {', '.join(MODES)} is expected")
-    return Scoring(table, check_gaps(gaps), MODES[span], cigar, memory)
+    costs = check_gaps(gaps)
+    greatest = max(int(np.abs(table.scores).max()), sum(costs))
+    return Scoring(table, costs, MODES[span], cigar, memory, greatest)
 
 
 def check_gaps(gaps: tuple[int, int]) -> Gaps:
@@ -420,12 +423,23 @@ def check_gaps(gaps: tuple[int, int]) -> Gaps:
 
 def check_lengths(longest: int, scoring: Scoring) -> None:
     """Raise UsageError if scores of two sequences of `longest` symbols could exceed 32 bits."""
-    greatest = max(int(np.abs(scoring.scores).max()), sum(scoring.gaps))
-    if longest * greatest > _MAX_SUM:
+    if longest * scoring.greatest > _MAX_SUM:
         raise UsageError(
-            f"sequences of {longest} symbols together with scores of up to {greatest}: "
+            f"sequences of {longest} symbols together with scores of up to {scoring.greatest}: "
             f"the product must not exceed {_MAX_SUM}"
         )
+
+
+_SHORTS, _NUMBERS = np.empty(0, np.int16), np.empty(0, np.int32)
+
+
+def numbers_for(longest: int, scoring: Scoring) -> np.ndarray:
+    """Return an empty array of the type that the CPU computes scores in, int16 or int32.
+
+    `longest` is the length of two sequences together. What is computed of columns beyond the end,
+    up to BLOCK, must fit, too.
+    """
+    return _SHORTS if (longest + 2 * BLOCK) * scoring.greatest <= _MAX_SHORT_SUM else _NUMBERS
 
 
 def code_pairs(batch: PairBatch, scoring: Scoring, first_pair: int, threads: int = 1) -> CodedPairs:

@@ -23,8 +23,8 @@ from tests.helpers.sequence_pairs import (
     suite_file,
     suite_pairs,
 )
-from tests.naive.pairwise import RULES
-from tests.naive.two_piece import Scoring, best_score, replay
+from tests.naive.pairwise import RULES, free_ends
+from tests.naive.two_piece import Scoring, best_end, best_score, replay
 
 WFA2 = (4, 6, 2, 24, 1)
 """WFA2-lib's default penalties."""
@@ -48,10 +48,24 @@ def both(pairs, penalties=WFA2, symbols: str = "dna", **options):
     for i, (query, ref) in enumerate(pairs):
         if found.has_result(i):
             one = found.pair(i)
-            told = replay(one.cigar, query, ref, scoring_of(penalties), RULES[symbols])
-            assert told == (-one.score, len(query), len(ref)), pairs[i]
-            assert one[3:] == (0, len(query), 0, len(ref))
+            check_pair(one, query, ref, penalties, symbols, options.get("span", "global"))
+            if free_ends(options.get("span", "global"), ref)[::2] == (0, 0):
+                assert alone.pair(i)[3:] == one[3:]
+            else:
+                assert alone.pair(i)[4::2] == one[4::2]
     return found
+
+
+def check_pair(one, query: str, ref: str, penalties, symbols: str, span) -> None:
+    """The CIGAR has its score, fills its part, and only free ends are left out."""
+    query_start, query_end, ref_start, ref_end = one[3:]
+    part = query[query_start:query_end], ref[ref_start:ref_end]
+    told = replay(one.cigar, *part, scoring_of(penalties), RULES[symbols])
+    assert told == (-one.score, len(part[0]), len(part[1])), (query, ref)
+    left = (query_start, len(query) - query_end, ref_start, len(ref) - ref_end)
+    assert all(a <= b for a, b in zip(left, free_ends(span, ref), strict=True)), left
+    assert query_start == 0 or ref_start == 0
+    assert query_end == len(query) or ref_end == len(ref)
 
 
 @pytest.mark.parametrize("penalties", PENALTIES, ids=str)
@@ -72,6 +86,92 @@ def test_any_two_strings(query: str, ref: str, penalties, symbols: str) -> None:
     assert found.score[0] == -best_score(query, ref, scoring_of(penalties), RULES[symbols])
     alone = align_affine(query, ref, penalties=penalties, symbols=symbols)
     assert alone == found.score[0]
+
+
+SPANS = ["semiglobal", "prefix", (0, 0, 7, 3), (9, 4, 0, 20), (6, 300, 300, 2), (50, 0, 0, 50)]
+
+
+@pytest.mark.parametrize("span", SPANS, ids=str)
+def test_free_ends_are_those_of_the_full_matrix(span) -> None:
+    rng = np.random.default_rng(12)
+    pairs = random_pairs(rng, 16, 50) + random_pairs(rng, 8, 30, "ACGTN")
+    pairs += [("", ""), ("", "ACGT"), ("ACGTACGTACGTACGT", ""), ("A" * 40, "T" * 70)]
+    for penalties in PENALTIES:
+        found = both(pairs, penalties, span=span)
+        expected = [
+            best_end(q, r, scoring_of(penalties), free_ends(span, r), RULES["dna"])
+            for q, r in pairs
+        ]
+        assert [(-p.score, p.query_end, p.ref_end) for p in map(found.pair, range(len(pairs)))] == (
+            expected
+        )
+
+
+@given(
+    st.text("ACGTN", max_size=40), st.text("ACGTN", max_size=40), st.sampled_from(PENALTIES),
+    st.tuples(*(st.integers(0, 45) for _ in range(4))), st.sampled_from(sorted(RULES)),
+)  # fmt: skip
+def test_any_two_strings_with_any_free_ends(query, ref, penalties, free, symbols) -> None:
+    found = both([(query, ref)], penalties, symbols, span=free).pair(0)
+    score, i, j = best_end(query, ref, scoring_of(penalties), free, RULES[symbols])
+    assert (-found.score, found.query_end, found.ref_end) == (score, i, j)
+    alone = align_affine(query, ref, penalties=penalties, symbols=symbols, span=free, cigar=True)
+    assert alone == found
+
+
+def part_of(rng: np.random.Generator, ref: str, length: int) -> str:
+    at = int(rng.integers(len(ref) - length))
+    return edited(rng, ref[at : at + length], 0.05)
+
+
+@pytest.mark.parametrize("span", ["global", *SPANS, (400, 200, 100, 900)], ids=str)
+def test_equal_pieces_with_free_ends_are_one(span) -> None:
+    rng = np.random.default_rng(14)
+    pairs = [*adversarial_pairs(120), *random_pairs(rng, 20, 600)]
+    ref = random_letters(rng, 3000)
+    pairs += [(part_of(rng, ref, 150), ref), (ref, part_of(rng, ref, 150))]
+    one = align_affine([q for q, _ in pairs], [r for _, r in pairs], penalties=(4, 6, 2), span=span)
+    two = both(pairs, (4, 6, 2, 6, 2), span=span)
+    for column in ("score", "status", "query_end", "ref_end"):
+        assert (getattr(one, column) == getattr(two, column)).all()
+
+
+def test_a_long_gap_in_a_read_somewhere_in_the_reference() -> None:
+    rng = np.random.default_rng(15)
+    left, right, around = (random_letters(rng, 300) for _ in range(3))
+    ref = around + left + random_letters(rng, 200) + right + around
+    found = align_affine(left + right, ref, penalties=WFA2, span="semiglobal", cigar=True)
+    assert found[0] == 24 + 200 and found[3:] == (0, 600, 300, 1100)
+    assert "200D" in found.cigar
+
+
+def test_limit_with_free_ends() -> None:
+    pairs = random_pairs(np.random.default_rng(16), 40, 60)
+    exact = both(pairs, span="semiglobal")
+    for limit in (0, 7, 30):
+        found = both(pairs, span="semiglobal", max_penalty=limit)
+        over = exact.score > limit
+        assert (found.score == np.where(over, -1, exact.score)).all()
+        assert (found.ref_end == np.where(over, -1, exact.ref_end)).all()
+
+
+@pytest.mark.parametrize("span", ["semiglobal", "prefix", (20, 20, 20, 20)], ids=str)
+def test_wfa_suite_with_free_ends_equals_pywfa(span) -> None:
+    pywfa = pytest.importorskip("pywfa", reason="pywfa is not installed")
+    pairs = suite_pairs()
+    x, o1, e1, o2, e2 = WFA2
+    expected = []
+    for query, ref in pairs:
+        query_begin, query_end, ref_begin, ref_end = free_ends(span, ref)
+        # WFA2-lib's pattern is the reference here.
+        peer = pywfa.WavefrontAligner(
+            ref, distance="affine2p", mismatch=x, gap_opening=o1, gap_extension=e1,
+            gap_opening2=o2, gap_extension2=e2, span="ends-free", scope="score",
+            pattern_begin_free=min(ref_begin, len(ref)), pattern_end_free=min(ref_end, len(ref)),
+            text_begin_free=min(query_begin, len(query)), text_end_free=min(query_end, len(query)),
+        )  # fmt: skip
+        expected.append(-peer(query).score)
+    assert both(pairs, span=span).score.tolist() == expected
 
 
 def test_equal_pieces_are_one() -> None:
@@ -153,8 +253,8 @@ def test_every_kind_of_input_and_any_number_of_threads(monkeypatch: pytest.Monke
         ({"penalties": (4, 6, 2, 24, 0)}, "mismatch and gap extend from 1"),
         ({"penalties": (4, 6, 2, -1, 1)}, "gap open from 0"),
         ({"penalties": (4, 6, 2, 2000, 1)}, "up to 1000"),
-        ({"span": "semiglobal"}, "span semiglobal: two-piece gaps go with global alignment only"),
-        ({"span": (0, 0, 1, 1)}, "two-piece gaps go with global alignment only"),
+        ({"span": "local"}, "span 'local': one of"),
+        ({"span": (0, 0, -1, 1)}, "four whole numbers of free symbols"),
         ({"band": (32, 8)}, "the search with two-piece gaps is exact"),
         ({"device": "cuda"}, "two-piece gaps are aligned by the CPU only"),
         ({"device": "cuda:0"}, "two-piece gaps are aligned by the CPU only"),
@@ -179,13 +279,17 @@ def test_command_line(tmp_path: Path) -> None:
     rows = [line.split("\t") for line in out.read_text().splitlines()]
     assert [row[3] for row in rows[1:]] == ["74", "4"]
     assert "50D" in rows[1][5] and rows[2][5] == "2=1X1="
+    assert main(["align", str(path), *options, "--span", "semiglobal"]) == 0
+    rows = [line.split("\t") for line in out.read_text().splitlines()]
+    assert rows[0][5:] == ["cigar", "query_start", "query_end", "ref_start", "ref_end"]
+    assert [row[3] for row in rows[1:]] == ["74", "4"]
+    assert rows[1][6:] == ["0", "120", "0", "170"]
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         (["--device", "cuda"], "--device cuda: two-piece gaps are aligned by the CPU only"),
-        (["--span", "prefix"], "two-piece gaps go with global alignment only"),
         (["--band", "32,8"], "the search with two-piece gaps is exact"),
     ],
 )

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from mapper.align import single
 from mapper.align.edit.api import edit_distance
 from mapper.align.long import api
 from mapper.align.long import search as long_path
@@ -24,6 +25,12 @@ from mapper.parallel.signals import Terminated
 from tests.helpers.read_batches import random_letters
 from tests.helpers.sequence_pairs import adversarial_pairs, edited, fasta_sequence, random_pairs
 from tests.naive.pairwise import RULES, penalty_of
+
+
+@pytest.fixture(autouse=True)
+def in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Search short strings, too, as long ones are: not in one call of compiled code."""
+    monkeypatch.setattr(single, "MOST_LETTERS", -1)
 
 
 @pytest.fixture
@@ -48,6 +55,24 @@ def check(query: str, ref: str, **options) -> None:
     cigar = "" if found.cigar == "*" else found.cigar
     assert cigar is not None
     assert penalty_of(cigar, query, ref, RULES[options.get("symbols", "dna")]) == expected
+
+
+def test_short_strings_in_one_call_are_aligned_as_in_slices(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rng = np.random.default_rng(9)
+    pairs = [("", ""), ("", "ACG"), ("ACGTN", "ACNTN"), *random_pairs(rng, 30, 80)]
+    ref = random_letters(rng, 2500)
+    pairs += [(edited(rng, ref, rate), ref) for rate in (0.001, 0.05, 0.2)]
+    for (query, ref), symbols, limit in itertools.product(pairs, RULES, (None, 4)):
+        found = []
+        for most in (-1, 1 << 14):
+            monkeypatch.setattr(single, "MOST_LETTERS", most)
+            one = long_edit_distance(query, ref, path=True, symbols=symbols, max_distance=limit)
+            alone = long_edit_distance(query, ref, symbols=symbols, max_distance=limit)
+            assert alone == (one.distance, None)
+            found.append((one.distance, one.cigar))
+        assert found[0] == found[1], (query, ref, symbols, limit)
 
 
 @pytest.mark.medium

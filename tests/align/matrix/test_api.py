@@ -59,6 +59,30 @@ def test_score_is_that_of_the_plain_recurrence(span: str, gaps) -> None:
 
 
 @pytest.mark.parametrize("span", MODES)
+@pytest.mark.parametrize("gaps", [(10, 1), (0, 0)], ids=str)
+def test_scores_and_costs_times_forty_change_no_alignment(span: str, gaps) -> None:
+    rng = np.random.default_rng(5)
+    pairs = [*random_pairs(rng, 20, 100), ("", "A"), ("AC", "")]
+    for n in (31, 32, 33, 64, 65):  # columns are computed in blocks of 32
+        ref = random_letters(rng, n)
+        pairs.append((edited(rng, ref, 0.1), ref))
+    ref = random_letters(rng, 700)
+    pairs.append((edited(rng, ref, 0.05), ref))
+    small, large = (
+        scoring.check_scoring((2 * by, -3 * by), (gaps[0] * by, gaps[1] * by), span, True, 1 << 30)
+        for by in (1, 40)
+    )
+    kinds = [scoring.numbers_for(200, options).dtype for options in (small, large)]
+    assert kinds == [np.int16, np.int32]
+    for query, ref in pairs:
+        one = align_matrix(query, ref, matrix=(2, -3), gaps=gaps, span=span, cigar=True)
+        other = align_matrix(
+            query, ref, matrix=(80, -120), gaps=(40 * gaps[0], 40 * gaps[1]), span=span, cigar=True
+        )
+        assert other == one._replace(score=40 * one.score), (query, ref)
+
+
+@pytest.mark.parametrize("span", MODES)
 @pytest.mark.parametrize("gaps", [(10, 1), (8, 2)], ids=str)
 def test_proteins_equal_parasail(span: str, gaps) -> None:
     parasail = pytest.importorskip("parasail", reason="parasail is not installed")
