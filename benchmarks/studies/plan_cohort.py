@@ -68,8 +68,8 @@ def main() -> None:
         write_cohort(Path(name), args.samples, args.units)
         seconds, busy, gb, text = plan(Path(name), args.profile)
     # A job for each unit; the insert size, where several units share it, merge and statistics
-    # for each sample; index, summary, plots, the page of the summary, efficiency, all.
-    expected = args.samples * (args.units + (args.units > 1) + 2) + 6
+    # for each sample; index, compilation, summary, plots, the page of the summary, efficiency, all.
+    expected = args.samples * (args.units + (args.units > 1) + 2) + 7
     planned = int(text.split("\ntotal")[1].split()[0])
     print(
         f"| {args.samples} × {args.units} | {args.profile} | {planned} | {seconds:.1f} s "

@@ -73,6 +73,10 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         "their CPU has, unless there is code for that very CPU",
     )  # fmt: skip
     parser.add_argument(
+        "--missing", action="store_true",
+        help="compile only what runs would have to: nothing that came with the package",
+    )  # fmt: skip
+    parser.add_argument(
         "-t", "--threads", type=thread_number, default=len(os.sched_getaffinity(0)), metavar="N",
         help="processes that compile, three at most (default: all cores, %(default)s here)",
     )  # fmt: skip
@@ -83,9 +87,10 @@ def run(args: argparse.Namespace) -> int:
     """Compile, and report the time and the folder."""
     if args.cpu is not None:
         return _compile_levels(args)
-    # Code for a level would be taken as if it were compiled for this CPU. Before numba is imported;
-    # helper processes inherit it.
-    os.environ["FMWAVE_PREBUILT"] = "0"
+    if not args.missing:
+        # Code for a level would be taken as if it were compiled for this CPU. Before numba is
+        # imported; helper processes inherit it.
+        os.environ["FMWAVE_PREBUILT"] = "0"
     from mapper.cuda.devices import CPU, DeviceChoice, choose_device
     from mapper.jit.accelerate import CACHE_DIR
 
@@ -96,7 +101,8 @@ def run(args: argparse.Namespace) -> int:
         devices.append(choice._replace(ordinals=choice.ordinals[:1]))
     with TemporaryDirectory(prefix="fmwave-compile-") as folder, _without_info():
         compile_all(Path(folder), devices, args.threads)
-    files = [path for path in CACHE_DIR.iterdir() if path.is_file()]
+    # With --missing there may be none.
+    files = [path for path in CACHE_DIR.glob("*") if path.is_file()]
     log.info(
         "all stages of map are compiled (%s); %.1f s; %d files, %.1f MB in %s",
         "CPU" if len(devices) == 1 else "CPU and CUDA", time.perf_counter() - start,
@@ -119,6 +125,8 @@ def _compile_levels(args: argparse.Namespace) -> int:
             raise UsageError(f"--cpu {level}: {', '.join(LEVELS)} are possible")
         if level not in host_levels():
             raise UsageError(f"--cpu {level}: this CPU lacks a feature of it, and could not run it")
+    if args.missing:
+        raise UsageError("--cpu compiles for levels; leave --missing out")
     if args.device not in ("auto", "cpu"):
         raise UsageError(f"--cpu compiles for CPUs; leave --device {args.device} out")
     start = time.perf_counter()
@@ -180,7 +188,9 @@ def compile_all(folder: Path, devices: Sequence[DeviceChoice], threads: int) -> 
     from mapper.mapping.options import map_params
     from mapper.mapping.pipeline import map_reads
     from mapper.mapping.session import Session
+    from mapper.sorting.merge import merge_parts
     from mapper.sorting.options import MarkOptions, SortOptions
+    from mapper.sorting.output import SortedTarget
 
     fasta, first, second, single = (folder / name for name in ("r.fa", "1.fq", "2.fq", "s.fa"))
     _write_sequences(fasta, first, second, single)
@@ -202,6 +212,10 @@ def compile_all(folder: Path, devices: Sequence[DeviceChoice], threads: int) -> 
                 device=device, compile_command=HELPER_COMMAND, **options,
             )  # fmt: skip
             map_reads(index, job, session)
+    # With the least memory one of the parts goes through a temporary file, as of a large sample.
+    parts = [str(folder / name) for name in ("pairs.bam", "long.bam")]
+    target = SortedTarget(str(folder / "merged.bam"), "bam", "fmwave compile")
+    merge_parts(parts, target, SortOptions(str(folder)), threads, memory=1)
     with Aligner(index, device="cpu", threads=1) as aligner:
         hits = aligner.map(["ACGT" * 30], ["TTGCA" * 30])
         hits.to_paf()

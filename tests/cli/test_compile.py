@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 import subprocess
 import sys
@@ -68,6 +69,22 @@ def test_time_and_folder_are_reported_and_nothing_else(capfd: pytest.CaptureFixt
     assert out == ""
     assert re.fullmatch(pattern, err), err
     assert logging.getLogger("mapper").level == logging.INFO
+
+
+@pytest.mark.parametrize(("options", "is_off"), [([], True), (["--missing"], False)])
+def test_code_of_the_package_is_taken_only_if_asked_for(
+    options: list[str], is_off: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is compiled for this CPU must not be left out because code for a level is there."""
+    from mapper.cli import compile as command
+
+    found = []
+    monkeypatch.setenv("FMWAVE_PREBUILT", "")
+    monkeypatch.setattr(
+        command, "compile_all", lambda *_: found.append(os.environ["FMWAVE_PREBUILT"] == "0")
+    )
+    assert main(["compile", "--device", "cpu", *options]) == 0
+    assert found == [is_off]
 
 
 @pytest.mark.gpu

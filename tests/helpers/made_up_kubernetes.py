@@ -147,6 +147,7 @@ class MadeUpKubernetes:
         self.jobs: list[dict[str, Any]] = []  # as they were submitted
         self.secrets: dict[str, dict[str, Any]] = {}
         self.pods: dict[str, Pod] = {}  # of jobs that are not deleted
+        self.watched: set[str] = set()  # jobs whose status was asked for
         self.lock = threading.Lock()
 
     def __enter__(self) -> MadeUpKubernetes:
@@ -215,6 +216,7 @@ class MadeUpKubernetes:
                 self.pods[body["metadata"]["name"]] = Pod(body, self)
                 return body
             case "GET", "jobs", "/status":
+                self.watched.add(name)
                 return self.pod_of(name).job_status()
             case "DELETE", "jobs", "":
                 self.pod_of(name).stop()
@@ -222,6 +224,7 @@ class MadeUpKubernetes:
                 return {"kind": "Status", "status": "Success"}
             case "GET", "pods", "":
                 job = query["labelSelector"].removeprefix("job-name=")
+                self.watched.add(job)
                 pods = [self.pods[job].status()] if job in self.pods else []
                 return {"kind": "PodList", "items": pods}
             case "GET", "pods", "/log":

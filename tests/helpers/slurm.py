@@ -69,7 +69,10 @@ EAT = f"exec {sys.executable} -c 'import time; b = bytearray(3 << 30); time.slee
 
 
 def settings(directory: Path, n_samples: int) -> Path:
-    """Write a project: samples of the same reads, under names of their own."""
+    """Write a project: samples of the same reads, under names of their own.
+
+    Each job is submitted by itself, and nothing is compiled first.
+    """
     samples, units = SAMPLES_HEADER, UNITS_HEADER
     for n in range(1, n_samples + 1):
         cells = []
@@ -81,6 +84,9 @@ def settings(directory: Path, n_samples: int) -> Path:
     (directory / "gpus.toml").write_text(GPUS)
     config = CONFIG.replace("phix174.fa", "portiera.fa.gz")
     config += "gpu: {model: test, table: gpus.toml, device: cpu}\n"  # its GPUs are made up
+    config += "resources: {small_minutes: 0}\n"
+    (directory / "results").mkdir()
+    (directory / "results" / "compiled").touch()
     return project(directory, config, samples, units)
 
 
@@ -100,16 +106,24 @@ def wait_for(condition, what: str, seconds: int = 90) -> None:
 
 
 def start(
-    directory: Path, *options: str, profile: str = "slurm-gpu", faster: Sequence[str] = FASTER
+    directory: Path,
+    *options: str,
+    profile: str = "slurm-gpu",
+    faster: Sequence[str] = FASTER,
+    env: dict[str, str] | None = None,
 ) -> subprocess.Popen[str]:
-    """Start the workflow on Slurm; its messages go to run.log."""
+    """Start the workflow on Slurm, in ``environment()`` by default; its messages go to run.log."""
+    env = environment() if env is None else env
     command = [sys.executable, "-m", "snakemake", "--snakefile", ROOT / "workflow" / "Snakefile"]
     command += ["--directory", directory, "--profile", ROOT / "profiles" / profile]
-    path = f"{directory / 'bin'}{os.pathsep}{environment()['PATH']}"
+    path = f"{directory / 'bin'}{os.pathsep}{env['PATH']}"
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        # Of pytest in the background of a script; Snakemake would inherit it and ignore Ctrl-C.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     with (directory / "run.log").open("a") as log:
         return subprocess.Popen(
             [*map(str, command), *faster, *options],
-            env={**environment(), "PATH": path}, stdout=log, stderr=log, text=True,
+            env={**env, "PATH": path}, stdout=log, stderr=log, text=True,
         )  # fmt: skip
 
 

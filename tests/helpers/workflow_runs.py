@@ -44,12 +44,13 @@ def snakemake(
     profile: str = "local-cpu",
     timeout: int = 280,
     first_on_path: Path | None = None,
+    env: dict[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Run the workflow in ``directory`` with one of our profiles."""
+    """Run the workflow in ``directory`` with a profile of ours, in ``environment()`` by default."""
     command = [sys.executable, "-m", "snakemake", "--snakefile", snakefile]
     command += ["--directory", directory, "--profile", ROOT / "profiles" / profile]
     command += ["--cores", "2"] if profile == "local-cpu" else []
-    env = environment()
+    env = environment() if env is None else dict(env)
     if first_on_path is not None:
         env["PATH"] = f"{first_on_path.parent}{os.pathsep}{env['PATH']}"
     return subprocess.run(

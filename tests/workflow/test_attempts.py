@@ -93,8 +93,8 @@ def test_what_a_job_lacked(rules, tmp_path, monkeypatch, log, answers, expected)
     )
     path = tmp_path / "rule.log"
     path.write_text(f"host a\n{log}\nfmwave: 3500 reads\n")
-    assert rules["what_lacked"](path) == expected
-    assert rules["what_lacked"](tmp_path / "none") == NEITHER
+    assert rules["what_lacked"](path, 2) == expected
+    assert rules["what_lacked"](tmp_path / "none", 2) == NEITHER
 
 
 def test_a_job_that_never_began_is_not_judged_by_an_older_log(rules, tmp_path):

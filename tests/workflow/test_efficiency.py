@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -85,6 +86,25 @@ def test_files_of_earlier_settings_are_left_out(script, tmp_path: Path):
 
 @pytest.mark.medium
 @needs_snakemake
+def test_one_more_sample_is_all_that_a_finished_run_maps(tmp_path):
+    """The job that compiles is not made again, for which all mapping jobs would be."""
+    one, two = (
+        "\t".join([name, "u", copied(tmp_path, name, *PHIX), "", ""]) + "\n"
+        for name in ("one", "two")
+    )
+    samples, units = SAMPLES_HEADER + "one\t\n", UNITS_HEADER + one
+    directory = project(tmp_path, CONFIG, samples, units)
+    run = snakemake(directory)
+    assert run.returncode == 0, run.stdout
+    (directory / "samples.tsv").write_text(samples + "two\t\n")
+    (directory / "units.tsv").write_text(units + two)
+    run = snakemake(directory, "--dry-run", "--printshellcmds")
+    assert run.returncode == 0, run.stdout
+    assert re.findall(r"-o results/mapped/(\S+)\.bam", run.stdout) == ["two"]
+
+
+@pytest.mark.medium
+@needs_snakemake
 def test_every_job_of_a_run_has_a_line_with_its_request(tmp_path):
     units = UNITS_HEADER + (
         "\t".join(["one", "u", copied(tmp_path, "one", *PHIX), "", ""])
@@ -101,10 +121,13 @@ def test_every_job_of_a_run_has_a_line_with_its_request(tmp_path):
         ("estimate_insert_size", "cut-u"), ("finish_sample", "cut"), ("index", ""),
         ("map", "cut-u.1-of-2"), ("map", "cut-u.2-of-2"), ("map", "one"), ("split_reads", "cut-u"),
     ]  # fmt: skip
-    asked = {row["rule"]: (row["threads_asked"], row["seconds_asked"]) for row in rows}
-    assert asked["map"] == ("2", "960")
-    assert asked["split_reads"] == ("1", "960")
-    assert asked["estimate_insert_size"] == ("2", "1800")
+    asked = {
+        (row["rule"], row["job"]): (row["threads_asked"], row["seconds_asked"]) for row in rows
+    }
+    assert asked["map", "one"] == ("2", "180")  # small
+    assert asked["map", "cut-u.1-of-2"] == ("2", "960")
+    assert asked["split_reads", "cut-u"] == ("1", "960")
+    assert asked["estimate_insert_size", "cut-u"] == ("2", "1800")
     assert all(int(row["mem_mb_asked"]) >= 1000 for row in rows)
     page = (directory / "results" / "efficiency.html").read_text()
     assert "<td>cut-u.2-of-2</td>" in page

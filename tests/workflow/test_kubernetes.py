@@ -177,7 +177,8 @@ def test_an_interrupted_run_takes_its_pods_away(cluster, clone, monkeypatch):
         profile="kubernetes",
         faster=FASTER,
     )
-    wait_for(lambda: cluster.pods, "a pod")
+    # Before it has asked for the pod's status, the plugin may not know yet what it submitted.
+    wait_for(lambda: cluster.watched, "a pod that is watched")
     process.send_signal(signal.SIGINT)
     assert wait_for_exit(process) != 0
     assert (cluster.pods, cluster.secrets) == ({}, {})

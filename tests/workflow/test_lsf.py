@@ -9,7 +9,17 @@ import pytest
 
 from tests.helpers.made_up_lsf import make_lsf, submitted
 from tests.helpers.slurm import fail_first_run, requested
-from tests.helpers.workflow_runs import CONFIG, needs_snakemake, project, records, snakemake
+from tests.helpers.workflow_runs import (
+    CONFIG,
+    PHIX,
+    SAMPLES_HEADER,
+    UNITS_HEADER,
+    copied,
+    needs_snakemake,
+    project,
+    records,
+    snakemake,
+)
 
 pytestmark = [needs_snakemake, pytest.mark.slow]
 
@@ -24,6 +34,7 @@ reads_per_second = 100_000
 basis = "estimate"
 """
 
+EACH_BY_ITSELF = "resources: {small_minutes: 0}\n"
 
 FASTER = ["--until", "finish_sample", "--latency-wait", "5", "--seconds-between-status-checks", "1"]
 
@@ -37,7 +48,8 @@ def directory(tmp_path, monkeypatch):
     place = tmp_path / "run"
     place.mkdir()
     (place / "gpus.toml").write_text(GPUS)
-    return project(place, CONFIG + "gpu: {model: test, table: gpus.toml, device: cpu}\n")
+    config = CONFIG + "gpu: {model: test, table: gpus.toml, device: cpu}\n"
+    return project(place, config + EACH_BY_ITSELF)
 
 
 @pytest.mark.parametrize(("memory_of", "mapping_mem"), [("percpu", 500), ("perjob", 1000)])
@@ -58,7 +70,13 @@ def test_jobs_are_submitted_as_lsf_takes_them(
         re.search(r"mem=([0-9.]+)", wanted) for wanted in mapping[0]["R"] if "mem" in wanted
     ]
     assert float(memory[1]) == mapping_mem
-    others = [job for job in jobs if job not in mapping]
+    compiling = [job for job in jobs if "rule_fmwave_compile" in job["J"]]
+    assert [(job["q"], job["gpu"]) for job in compiling] == [("gpu", mapping[0]["gpu"])]
+    assert jobs.index(compiling[0]) < jobs.index(mapping[0])
+    compiled = (directory / "results" / "logs" / "compile.log").read_text()
+    assert "all stages of map are compiled" in compiled
+    assert (directory / "results" / "compiled").exists()  # so that it is not done again
+    others = [job for job in jobs if job not in [*mapping, *compiling]]
     assert {(job["q"], job["gpu"]) for job in others} == {("normal", None)}
     assert all(job["W"] > 0 for job in jobs)
 
@@ -76,3 +94,40 @@ def test_a_job_over_its_memory_limit_gets_more(directory, tmp_path):
     first, second = map(int, requested(directory, "mem_mb"))
     assert second == 2 * first
     assert len(set(requested(directory, "runtime"))) == 1
+
+
+def test_small_jobs_are_submitted_together_and_fail_alone(directory, tmp_path):
+    """One of them has no reads; the others of its groups have their files at the end."""
+    config = directory / "config" / "config.yaml"
+    config.write_text(config.read_text().replace(EACH_BY_ITSELF, ""))
+    samples, units = SAMPLES_HEADER, UNITS_HEADER
+    for name in ("a", "b", "c"):
+        samples += f"{name}\t\n"
+        units += f"{name}\tu\t{copied(directory, name, *PHIX)}\t\t\n"
+    (directory / "samples.tsv").write_text(samples)
+    (directory / "units.tsv").write_text(units)
+    (directory / "results").mkdir()
+    (directory / "results" / "compiled").touch()  # as if it were done
+    good = (directory / "b_R1.fq").read_text()
+    (directory / "b_R1.fq").write_text("no FASTQ")
+    options = ["--latency-wait", "5", "--seconds-between-status-checks", "1", "--retries", "0"]
+    until = ["--until", "alignment_statistics"]
+
+    run = snakemake(directory, *options, *until, profile="lsf-gpu")
+
+    assert run.returncode != 0
+    jobs = submitted(tmp_path / "lsf")
+    assert sorted(job["gpu"] is not None for job in jobs) == [False, True], run.stdout  # and index
+    parts = directory / "results" / "parts"
+    assert {path.name for path in parts.glob("*.bam")} == {"a-u.1-of-1.bam", "c-u.1-of-1.bam"}
+
+    (directory / "b_R1.fq").write_text(good)
+    run = snakemake(directory, *options, *until, profile="lsf-gpu")
+
+    assert run.returncode == 0, run.stdout
+    again = submitted(tmp_path / "lsf")[len(jobs) :]
+    assert run.stdout.count("    rule fmwave_map:") == 1, run.stdout  # of b alone
+    assert len(again) == 2  # that, and all merges and statistics
+    for name in ("a", "b", "c"):
+        assert records(directory / "results" / "mapped" / f"{name}.bam")
+        assert (directory / "results" / "stats" / f"{name}.flagstat.txt").exists()

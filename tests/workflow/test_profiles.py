@@ -89,6 +89,10 @@ def test_every_entry_is_commented_and_avoids_the_traps(name):
     assert profile.get("rerun-incomplete") is True
     assert profile.get("show-failed-logs") is True
     assert "slurm-array-jobs" not in profile
+    if EXECUTORS[name] not in (None, "kubernetes"):  # jobs are submitted, and share a disk
+        assert profile["resources"] == {"gpu": 1, "small": 1}
+        assert profile["group-components"] == ["small_maps=8", "small_samples=8"]
+        assert profile["keep-incomplete"] is True
     for resources in profile.get("set-resources", {}).values():
         gpu = resources.get("gpu", 0)
         assert isinstance(gpu, int)  # "1" is taken by sbatch and refused in the job
@@ -98,7 +102,6 @@ def test_every_entry_is_commented_and_avoids_the_traps(name):
         assert profile["slurm-requeue"] is True
         assert profile["slurm-init-seconds-before-status-checks"] == 5
         assert profile["set-resources"]["fmwave_map"]["nodes"] == 1
-        assert profile["resources"] == {"gpu": 1}
     if EXECUTORS[name] == "cluster-generic":
         assert "{rule} '{wildcards}' " in profile["cluster-generic-submit-cmd"]
         assert profile["default-resources"]["gpu"] == 0  # else {resources.gpu} aborts
@@ -120,7 +123,7 @@ def test_what_a_mapping_job_asks_for_on_a_gpu(name, tmp_path):
     asked = map_resources(run.stdout)
     assert asked["gpu"] == "1"
     assert asked["mem_mb"] == "48000"
-    assert run.stdout.count("gpu=1") == 1  # no other rule asks for one
+    assert run.stdout.count("gpu=1") == 2  # it, and the job that compiles for it
     assert "--device cuda:any --batch-bases 50000000 --jobs-per-device 1" in run.stdout
     assert "--sa-sampling 2" in run.stdout
     if name == "slurm-gpu":

@@ -32,6 +32,7 @@ RULES = {
     for name in re.findall(r"^rule (\w+):", path.read_text(), re.MULTILINE)
 }
 OUTPUTS = {
+    "fmwave_compile": ["compiled"],
     "fmwave_index": ["index/reference.fmw"],
     "plain_reference": ["reference/reference.fa", "reference/reference.fa.fai"],
     "split_reads": ["chunks/phix-a"],
@@ -77,6 +78,7 @@ def settings(directory: Path) -> Path:
     units = f"phix\ta\t{PHIX[0]}\t{PHIX[1]}\t\t2\nphix\tb\t{single}\t\t\n"
     units += f"one\ta\t{alone}\t\t\n"
     config = CONFIG + "output: {format: cram}\nmap: {threads: 1}\n"
+    config += "resources: {small_minutes: 0}\n"  # dry runs show jobs of groups in another form
     return project(directory, config, SAMPLES_HEADER + "phix\t\none\t\n", UNITS_HEADER + units)
 
 

@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from tests.helpers.modules import MODULES, install, needs_modules, with_modules
 from tests.helpers.slurm import (
     LONG_LIMIT,
     SLEEP,
@@ -81,7 +82,7 @@ def test_a_job_that_no_gpu_was_free_for_goes_to_the_cpu(tmp_path, expected, no_j
     profile = directory / "profile" / "profile.yaml"
     profile.parent.mkdir()
     text = (ROOT / "profiles" / "slurm-gpu" / "profile.yaml").read_text()
-    profile.write_text(text.replace("    slurm_partition: gpu ", "    # "))
+    profile.write_text(re.sub(" {4}slurm_partition: gpu\\b.*", "", text))
     subprocess.run(
         ["sbatch", "--partition=gpu", "--gpus=2", "--mem=100", "--time=15", "--wrap=sleep 900"],
         cwd=tmp_path, check=True, timeout=30,
@@ -129,6 +130,25 @@ def test_account_qos_reservation_and_mail(tmp_path, no_jobs_left):
         assert wait_for_exit(process) == 0, (directory / "run.log").read_text()
     finally:
         subprocess.run(["scontrol", "delete", *reservation], check=False, timeout=30)
+
+
+@needs_modules
+def test_jobs_load_modules(tmp_path, expected, no_jobs_left):
+    """Neither Snakemake nor what it submits has another ``fmwave`` on the PATH."""
+    log = tmp_path / "commands.log"
+    env = with_modules(install(tmp_path / "software", log))
+    directory = settings(tmp_path, 1)
+    with (directory / "config" / "config.yaml").open("a") as config:
+        config.write(MODULES)
+
+    process = start(directory, *UNTIL, "--sdm", "env-modules", env=env)
+
+    assert wait_for_exit(process) == 0, (directory / "run.log").read_text()
+    check(directory, expected, 1)
+    ran = [line.split()[:3] for line in log.read_text().splitlines()]
+    assert all(words[0] == "loaded" for words in ran)
+    commands = [words[2] for words in ran if words[1] == "fmwave"]
+    assert commands == ["index", "map", "merge"]
 
 
 def test_the_generic_profile_survives_what_the_plugin_does_not(tmp_path, expected, no_jobs_left):

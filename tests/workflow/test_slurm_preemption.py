@@ -1,7 +1,8 @@
 """Jobs that are preempted on a real Slurm go on where they were: ``make test-slurm``.
 
 A mapping job is preempted while it maps, while it spills runs of a sort to disk, and while it
-writes the sorted file. The finished files are those of an undisturbed run, byte for byte.
+writes the sorted file; a job that merges the parts of a sample begins anew. The finished files are
+those of an undisturbed run, byte for byte.
 """
 
 from __future__ import annotations
@@ -65,8 +66,27 @@ def long_project(directory: Path) -> Path:
     return directory
 
 
+def project_of_two_units(directory: Path) -> Path:
+    """Write a project whose one sample has two units, which a job merges."""
+    long_project(directory)
+    for mate in (1, 2):
+        (directory / f"second_R{mate}.fq.gz").symlink_to(PORTIERA[mate - 1])
+    units = directory / "units.tsv"
+    units.write_text(units.read_text() + "s1\tv\tsecond_R1.fq.gz\tsecond_R2.fq.gz\t\t\n")
+    return directory
+
+
 def files_in(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.fixture(scope="module")
+def undisturbed_merge(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """Those of a sample of two units."""
+    directory = project_of_two_units(tmp_path_factory.mktemp("undisturbed"))
+    run = snakemake(directory, *ON_CPU, "--until", "finish_sample", timeout=LONG_LIMIT)
+    assert run.returncode == 0, run.stdout
+    return files_in(directory / "results" / "mapped")
 
 
 @pytest.fixture(scope="module")
@@ -169,3 +189,39 @@ def test_the_signal_of_a_preemption_reaches_the_run(tmp_path, no_jobs_left) -> N
     assert wait_for_exit(process, LONG_LIMIT) == 0, (directory / "run.log").read_text()
     statistics = json.loads((directory / "results" / "stats" / "s1.map.json").read_text())
     assert statistics["resumed"] == 1
+
+
+@pytest.mark.parametrize("profile", ["slurm-gpu", "slurm-generic"])
+def test_a_preempted_merge_begins_anew(
+    tmp_path, undisturbed_merge, no_jobs_left, profile: str
+) -> None:
+    """It keeps no state; the next attempt removes what it had written under a temporary name."""
+    requeues = profile == "slurm-gpu"
+    partition = "gpu-requeue" if requeues else "gpu-cancel"
+    if not requeues:
+        pytest.importorskip("snakemake_executor_plugin_cluster_generic")
+    directory = project_of_two_units(tmp_path)
+    options = ["--until", "finish_sample", *ON_CPU]
+    options += ["--set-resources", f"finish_sample:slurm_partition={partition}"]
+    options += ["fmwave_map:slurm_partition=cpu"]
+    process = (start if requeues else start_generic)(directory, *options)
+    mapped = directory / "results" / "mapped"
+
+    def temporary() -> list[Path]:
+        files = [path for path in mapped.glob(".s1.bam.fmwave-*.tmp") if path.is_file()]
+        return [path for path in files if path.stat().st_size > HEADER_BYTES]
+
+    wait_for(temporary, "a job that merges", 300)
+    (unfinished,) = temporary()
+    merging = int(re.search(r"fmwave-(\d+)", unfinished.name)[1])
+    os.kill(merging, signal.SIGSTOP)  # or it would be through
+    (job,) = queue("%A", f"--partition={partition}")
+    preempt_cpus()
+    if requeues:
+        wait_for_requeue(job)
+        start_at_once(job)
+    else:
+        wait_for(lambda: "JobState=PREEMPTED" in show_job(job), "the preemption")
+    assert wait_for_exit(process, LONG_LIMIT) == 0, (directory / "run.log").read_text()
+    assert restarts(job) == requeues
+    assert files_in(mapped) == undisturbed_merge

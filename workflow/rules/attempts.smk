@@ -102,21 +102,41 @@ def end_in_grid_engine(account):
     return bool(in_time), not in_time
 
 
-def what_lacked(log):
-    """Return (memory, time): whether the job that wrote a log ended for want of them."""
+ENDS = {}  # what the scheduler told
+
+
+def end_of_job(kind, number, attempt):
+    """Return what the scheduler tells of a job that has failed, and whether it lacked memory or time.
+
+    It is asked once for all jobs of a group, which share number and attempt, unless it has not told
+    anything yet.
+    """
+    key = kind, number, attempt
+    if key in ENDS:
+        return ENDS[key]
+    text, no_memory, no_time = "", False, False
+    for query in QUERIES[kind]:
+        told = answer([*query, number])
+        if kind == "JOB_ID":
+            no_memory, no_time = end_in_grid_engine(told)
+        messages = re.search(r" StdOut=(.*?)(?= \w+=|$)", told, re.MULTILINE)  # Slurm's own log
+        text += f"\n{told}\n{text_of(messages[1]) if messages else ''}"
+    if text.strip():
+        ENDS[key] = text, no_memory, no_time
+    return text, no_memory, no_time
+
+
+def what_lacked(log, attempt):
+    """Return (memory, time): whether the job that wrote a log ended for want of them.
+
+    It is asked for before that attempt.
+    """
     text = text_of(log)
     job = re.search(NUMBER, head_of(log), re.MULTILINE)
     no_memory = no_time = False
     if job:
-        kind, number = job[0].split("=")
-        for query in QUERIES[kind]:
-            told = answer([*query, number])
-            if kind == "JOB_ID":
-                no_memory, no_time = end_in_grid_engine(told)
-            messages = re.search(
-                r" StdOut=(.*?)(?= \w+=|$)", told, re.MULTILINE
-            )  # Slurm's own log of the job
-            text += f"\n{told}\n{text_of(messages[1]) if messages else ''}"
+        told, no_memory, no_time = end_of_job(*job[0].split("="), attempt)
+        text += told
     return no_memory or bool(NO_MEMORY.search(text)), no_time or bool(NO_TIME.search(text))
 
 
@@ -141,7 +161,7 @@ def history(rule, wildcards, attempt):
         elif now in ((), before.log):
             HISTORIES[key] = before._replace(log=now, no_start=before.no_start + 1)
         else:
-            memory, time = what_lacked(log)
+            memory, time = what_lacked(log, attempt)
             HISTORIES[key] = before._replace(
                 log=now, no_memory=before.no_memory + memory, no_time=before.no_time + time
             )

@@ -10,6 +10,7 @@ from snakemake import __version__ as SNAKEMAKE_VERSION
 # imports this one could not override a step by "use ... with" (Snakemake 9.27).
 INDEX = "<results>/index/reference.fmw"
 FASTA = "<results>/reference/reference.fa"
+COMPILED = "<results>/compiled"
 CHUNKS = "<results>/chunks/{unit}"
 INSERT_SIZE = "<results>/insert_size/{unit}.json"
 PART = "<results>/parts/{unit}.{part}-of-{parts}.bam"
@@ -171,6 +172,11 @@ def insert_size_of(wildcards):
     return INSERT_SIZE.replace("{unit}", units[0])
 
 
+def compiled(wildcards):
+    """What mapping jobs wait for; how old it is does not matter. A pod would compile for itself."""
+    return [] if workflow.storage_settings.default_storage_provider else ancient(COMPILED)
+
+
 def reads_argument(wildcards, input):
     if wildcards.parts == "1":
         return input.reads
@@ -200,6 +206,13 @@ def sort_folder():
 def make_scratch():
     """The start of a command that needs the scratch folder."""
     return f"mkdir -p {shlex.quote(config['scratch'])}; " if config["scratch"] else ""
+
+
+def remove_unfinished(wildcards, output):
+    """The start of a command that removes what earlier ones left under temporary names."""
+    paths = [Path(str(path)) for path in (output.alignments, output.index)]
+    names = [shlex.quote(str(path.with_name(f".{path.name}.fmwave-"))) for path in paths]
+    return f"rm -f {names[0]}*.tmp {names[1]}*.tmp; "
 
 
 def read_group_argument(wildcards):
@@ -319,6 +332,7 @@ BYTES_A_READ = {
     ".cram": 20,
 }  # few, so that reads are rather over-counted
 BYTES_A_PLAIN_READ = 200
+STREAMED_READS_PER_SECOND = 50_000  # of a rule that reads records through, or merges them
 CPU_READS_PER_SECOND = 5000  # of one thread; docs/performance.md: 16 000 on the worst reference
 
 # Long reads are counted by their bases, and those as short reads of so many bases.
@@ -370,9 +384,66 @@ def reference_mb(size_mb=None):
     return packing * (size_of(path) / 1e6 if size_mb is None else size_mb)
 
 
-def minutes(reads_in_millions, reads_per_second):
-    """Twice the time the reads should take, and 15 minutes for start and compilation."""
-    return math.ceil(15 + 2 * reads_in_millions * 1e6 / reads_per_second / 60)
+def minutes(reads_in_millions, reads_per_second, start=15):
+    """Twice the time the reads should take, and some minutes for start and compilation."""
+    return math.ceil(start + 2 * reads_in_millions * 1e6 / reads_per_second / 60)
+
+
+# Small jobs go to the scheduler several at a time: the parts of a sample that follow each other, and
+# as many samples as `group-components` of the profile says. They run one after another, by the
+# resource `small`, of which a group has 1. The time of a group is the sum of its jobs': the quarter
+# of an hour that others may take to start would make hours of a dozen. Not where jobs share no disk:
+# each is a pod of its own there. Nor with gpu.max_wait, for which each job has a deadline, nor with
+# output.protect: a group that runs again would meet its own finished files.
+SMALL_START_MINUTES = 2
+GROUPS_SMALL = not (
+    workflow.storage_settings.default_storage_provider
+    or config["gpu"]["max_wait"]
+    or config["output"]["protect"]
+)
+
+
+def is_small(reads_in_millions, reads_per_second):
+    """Whether reads should take less time than what makes a job of its own."""
+    most = config["resources"]["small_minutes"]
+    # Reads that another workflow has yet to make count as 0, and may be many.
+    return GROUPS_SMALL and 0 < reads_in_millions * 1e6 / reads_per_second < 60 * most
+
+
+def is_small_map(wildcards):
+    """Whether a mapping job is small: of a unit in one piece."""
+    in_one_piece = wildcards.get("parts", "1") == "1"
+    return in_one_piece and is_small(million_reads_of_part(wildcards), map_rate(wildcards))
+
+
+def is_small_sample(wildcards):
+    """Whether what makes the file of a sample is a small job: mapping all of it, or merging."""
+    if wildcards.sample in ONE_JOB:
+        return is_small_map(wildcards)
+    return is_small(sample_million_reads(wildcards.sample), STREAMED_READS_PER_SECOND)
+
+
+def group_of(name, is_in):
+    """Return the group of a rule's jobs; None of those that are not small."""
+
+    def group(wildcards):
+        # One sample's failure does not stop the others of its group. Snakemake (9.27) keeps from the
+        # process of a group that it was asked to keep going, and has settings when jobs are made.
+        if workflow.remote_exec:
+            workflow.execution_settings.keep_going = True
+        return name if is_in(wildcards) else None
+
+    return group
+
+
+# Jobs with a GPU, and those that wait for them, do not go into one group.
+group_of_map = group_of("small_maps", is_small_map)
+group_of_sample = group_of("small_samples", is_small_sample)
+
+
+def small(which):
+    """Return the resource `small` of a rule, of which a group runs one job at a time."""
+    return lambda wildcards: int(which(wildcards))
 
 
 def index_mem_mb(wildcards, input, threads):
@@ -441,18 +512,27 @@ def split_runtime(wildcards, input, threads):
     return minutes(million_reads(wildcards.unit), 100_000)
 
 
+def cpu_map_rate(wildcards, threads):
+    """Reads per second on the CPU; long ones count as those of `million_reads`."""
+    if is_long(UNITS[unit_of(wildcards)]):
+        return CPU_BASES_PER_SECOND / BASES_A_SHORT_READ * threads
+    return CPU_READS_PER_SECOND * threads
+
+
+def map_rate(wildcards):
+    """Reads per second of a mapping job, at least."""
+    if GPU is None:
+        return cpu_map_rate(wildcards, map_threads())
+    return GPU["reads_per_second"] / GPU["jobs_per_gpu"]
+
+
 def cpu_map_runtime(wildcards, input, threads):
-    unit = unit_of(wildcards)
-    rate = CPU_READS_PER_SECOND * threads
-    if is_long(UNITS[unit]):
-        rate = CPU_BASES_PER_SECOND / BASES_A_SHORT_READ * threads
-    return minutes(million_reads_of_part(wildcards), rate)
+    return minutes(million_reads_of_part(wildcards), cpu_map_rate(wildcards, threads))
 
 
 def map_runtime(wildcards, input, threads):
-    if GPU is None:
-        return cpu_map_runtime(wildcards, input, threads)
-    return minutes(million_reads_of_part(wildcards), GPU["reads_per_second"] / GPU["jobs_per_gpu"])
+    start = [SMALL_START_MINUTES] if is_small_map(wildcards) else []
+    return minutes(million_reads_of_part(wildcards), map_rate(wildcards), *start)
 
 
 def map_resources():
@@ -519,6 +599,27 @@ def map_device():
     return "cuda:any"
 
 
+def compile_mem_mb(wildcards, input, threads):
+    """Each of the processes that compile, three at most, and what Snakemake takes."""
+    return 500 + 1000 * min(threads, 3)
+
+
+def compile_resources():
+    """Resources of the job that compiles: a GPU if mapping jobs will have one.
+
+    Not if they may go to the CPU: they would all wait for it.
+    """
+    most = config["gpu"]["max_wait"]
+    place = {"slurm_partition": config["gpu"]["cpu_partition"]} if most else {}
+    return {"gpu": 0 if most or GPU is None else int(GPU["jobs_per_gpu"] == 1), **place}
+
+
+def compile_device():
+    """Return --device of fmwave compile: a job that sees no GPU compiles for the CPU."""
+    of_cpu = GPU is None or config["gpu"]["max_wait"] or config["gpu"]["device"] == "cpu"
+    return "cpu" if of_cpu else "auto"
+
+
 def gpu_options():
     """Return the options of a run by the row of its GPU; they do not change its result."""
     if GPU is None:
@@ -526,10 +627,7 @@ def gpu_options():
     return f"--batch-bases {GPU['batch_bases']} --jobs-per-device {GPU['jobs_per_gpu']}"
 
 
-def streaming_runtime(reads_per_second):
-    """Return the need of minutes of a rule that reads a sample's records through."""
-
-    def need(wildcards, input, threads):
-        return minutes(sample_million_reads(wildcards.sample), reads_per_second)
-
-    return need
+def sample_runtime(wildcards, input, threads):
+    """Minutes of a rule that reads a sample's records through."""
+    start = [SMALL_START_MINUTES] if is_small_sample(wildcards) else []
+    return minutes(sample_million_reads(wildcards.sample), STREAMED_READS_PER_SECOND, *start)

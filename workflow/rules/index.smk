@@ -10,6 +10,8 @@ rule fmwave_index:
         "<benchmarks>/index.tsv"
     conda:
         "../envs/fmwave.yaml"
+    envmodules:
+        *config["modules"],
     threads: config["index"]["threads"]
     resources:
         mem_mb=memory(index_mem_mb),
@@ -35,6 +37,8 @@ rule plain_reference:
         "<benchmarks>/plain_reference.tsv"
     conda:
         "../envs/fmwave.yaml"
+    envmodules:
+        *config["modules"],
     threads: 1
     resources:
         mem_mb=memory(1000),

@@ -1,3 +1,29 @@
+rule fmwave_compile:
+    # Before the mapping jobs of a run, which would all compile at once; a second or two where it
+    # has been done. On one machine the first run does it while it maps.
+    output:
+        COMPILED,  # kept: were it made again for one more sample, all samples would be mapped again
+    log:
+        "<logs>/compile.log",
+    benchmark:
+        "<benchmarks>/compile.tsv"
+    conda:
+        "../envs/fmwave.yaml"
+    envmodules:
+        *config["modules"],
+    threads: map_threads()
+    resources:
+        **compile_resources(),
+        mem_mb=memory(compile_mem_mb),
+        runtime=runtime(30),
+    params:
+        device=compile_device(),
+    shell:
+        JOB + f"if env | grep -E '{NUMBER}' > /dev/null; then"
+        " fmwave compile --missing -t {threads} --device {params.device}"
+        " || echo 'Not compiled: mapping jobs compile for themselves.'; fi; : > {output:q}"
+
+
 rule split_reads:
     # Scatter: the chunks are consecutive, so that putting them back together is a merge.
     input:
@@ -10,6 +36,8 @@ rule split_reads:
         "<benchmarks>/split_reads/{unit}.tsv"
     conda:
         "../envs/fmwave.yaml"
+    envmodules:
+        *config["modules"],
     threads: 1
     resources:
         mem_mb=memory(1500),
@@ -26,6 +54,7 @@ rule estimate_insert_size:
     input:
         index=INDEX,
         reads=reads_of_library,
+        compiled=compiled,
     output:
         json=INSERT_SIZE,
     log:
@@ -34,6 +63,8 @@ rule estimate_insert_size:
         "<benchmarks>/estimate_insert_size/{unit}.tsv"
     conda:
         "../envs/fmwave.yaml"
+    envmodules:
+        *config["modules"],
     threads: config["map"]["threads"]
     resources:
         mem_mb=memory(cpu_map_mem_mb),
@@ -54,6 +85,7 @@ rule fmwave_map:
         reads=whole_reads,
         chunks=chunks_of,
         insert_size=insert_size_of,
+        compiled=compiled,
     output:
         **({"index": temp(f"{PART}.{config['map']['index_kind']}")} if SORTED_PARTS else {}),
         bam=temp(PART),
@@ -62,12 +94,17 @@ rule fmwave_map:
         "<logs>/map/{unit}.{part}-of-{parts}.log",
     benchmark:
         "<benchmarks>/map/{unit}.{part}-of-{parts}.tsv"
+    group:
+        group_of_map
     conda:
         "../envs/fmwave.yaml"
+    envmodules:
+        *config["modules"],
     threads: map_threads()
     resources:
         **map_resources(),
         mem_mb=memory(map_mem_mb),
+        small=small(is_small_map),
     params:
         staging=staging,
         reads=reads_argument,

@@ -10,12 +10,17 @@ rule alignment_statistics:
         "<logs>/alignment_statistics/{sample}.log",
     benchmark:
         "<benchmarks>/alignment_statistics/{sample}.tsv"
+    group:
+        group_of_sample
     conda:
         "../envs/fmwave.yaml"
+    envmodules:
+        *config["modules"],
     threads: 1
     resources:
         mem_mb=memory(1500),
-        runtime=runtime(streaming_runtime(50_000)),
+        runtime=runtime(sample_runtime),
+        small=small(is_small_sample),
     params:
         is_long=lambda wildcards: is_long_sample(wildcards.sample),
     script:
@@ -35,6 +40,8 @@ rule summary:
         "<benchmarks>/summary.tsv"
     conda:
         "../envs/fmwave.yaml"
+    envmodules:
+        *config["modules"],
     threads: 1
     resources:
         mem_mb=memory(1000),
@@ -79,6 +86,8 @@ rule summary_page:
         "<benchmarks>/summary_page.tsv"
     conda:
         "../envs/fmwave.yaml"
+    envmodules:
+        *config["modules"],
     threads: 1
     resources:
         mem_mb=memory(1000),
@@ -109,6 +118,8 @@ rule efficiency:
         "<benchmarks>/efficiency.tsv"
     conda:
         "../envs/fmwave.yaml"
+    envmodules:
+        *config["modules"],
     threads: 1
     resources:
         mem_mb=memory(1000),
@@ -143,6 +154,8 @@ rule plots:
         "<benchmarks>/plots.tsv"
     conda:
         "../envs/report.yaml"
+    envmodules:
+        *config["modules"],
     threads: 1
     resources:
         mem_mb=memory(2000),
@@ -163,6 +176,8 @@ rule multiqc:
         "<benchmarks>/multiqc.tsv"
     conda:
         "../envs/report.yaml"
+    envmodules:
+        *config["modules"],
     threads: 1
     resources:
         mem_mb=memory(4000),

@@ -4,6 +4,7 @@ rule map_sample:
         index=INDEX,
         reads=given_reads,
         reference=reference_for_cram,
+        compiled=compiled,
     output:
         alignments=final(ALIGNMENTS),
         index=final(ALIGNMENTS_INDEX),
@@ -15,12 +16,17 @@ rule map_sample:
         "<benchmarks>/map/{sample}.tsv"
     wildcard_constraints:
         sample=one_of([sample for sample in SAMPLES if sample in ONE_JOB]),
+    group:
+        group_of_sample
     conda:
         "../envs/fmwave.yaml"
+    envmodules:
+        *config["modules"],
     threads: config["map"]["threads"]
     resources:
         mem_mb=memory(sorting_map_mem_mb),
         runtime=runtime(map_runtime),
+        small=small(is_small_sample),
     params:
         check=check_own_read_groups,
         staging=staging,
@@ -56,15 +62,21 @@ rule finish_sample:
         "<benchmarks>/finish_sample/{sample}.tsv"
     wildcard_constraints:
         sample=one_of([sample for sample in SAMPLES if sample not in ONE_JOB]),
+    group:
+        group_of_sample
     conda:
         "../envs/fmwave.yaml"
+    envmodules:
+        *config["modules"],
     threads: config["output"]["threads"]
     resources:
         mem_mb=memory(finish_mem_mb),
-        runtime=runtime(streaming_runtime(50_000)),
+        runtime=runtime(sample_runtime),
+        small=small(is_small_sample),
     params:
         check=lambda wildcards, input: check_read_groups(wildcards, input.parts),
         make_scratch=make_scratch(),
+        remove_unfinished=remove_unfinished,
         tmp_dir=sort_folder(),
         reference=reference_option,
         duplicates=duplicate_options,
@@ -72,7 +84,8 @@ rule finish_sample:
     shell:
         JOB
         + (
-            "{params.check}; {params.make_scratch}"
+            # Remove what a killed merge has left. One that still runs would fail when it renames its file.
+            "{params.check}; {params.make_scratch}{params.remove_unfinished}"
             "fmwave merge {input.parts:q} -o {output.alignments:q} -t {threads} {params.tmp_dir:q}"
             " {params.reference:q} {params.duplicates:q}{params.afterwards}"
         )

@@ -289,15 +289,16 @@ def check_waiting(settings):
     missing = [key for key in ("partition", "cpu_partition") if not settings[key]]
     if missing:
         stop_on([f"config: gpu: missing: {', '.join(missing)}; max_wait needs both partitions"])
-    given = workflow.resource_settings.overwrite_resources.get("fmwave_map", {})
-    if twice := sorted({"slurm_partition", "slurm_extra", "gpu", "gres"} & set(given)):
-        stop_on(
-            [
-                f"config: gpu.max_wait: {', '.join(twice)} of fmwave_map, in set-resources of the "
-                "profile or the command line, cannot change with the attempt. Expected: gone from "
-                "there, the partition in gpu.partition"
-            ]
-        )
+    for name in ("fmwave_map", "fmwave_compile"):
+        given = workflow.resource_settings.overwrite_resources.get(name, {})
+        if twice := sorted({"slurm_partition", "slurm_extra", "gpu", "gres"} & set(given)):
+            stop_on(
+                [
+                    f"config: gpu.max_wait: {', '.join(twice)} of {name}, in set-resources of the "
+                    "profile or the command line, cannot change with the attempt. Expected: gone "
+                    "from there, the partition in gpu.partition"
+                ]
+            )
 
 
 def names_option(words, letter, name, shortest):
