@@ -1,4 +1,4 @@
-"""Measure the memory that is available to this process, and that it has used."""
+"""Measure the memory that is available to this process, and that it has used; huge pages."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from mapper.errors import ResourceError
 
 _CGROUP = Path("/sys/fs/cgroup")
+_HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 
 def available_bytes() -> int | None:
@@ -46,6 +47,12 @@ def peak_bytes() -> int:
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def gives_huge_pages() -> bool:
+    """Return True if Linux gives huge pages to a process that asks for them."""
+    setting = _read(_HUGE_PAGES)
+    return "[always]" in setting or "[madvise]" in setting
 
 
 def _meminfo_available() -> int | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from mapper import host_memory
@@ -61,3 +63,18 @@ def test_peak_grows_with_what_is_held() -> None:
     before = host_memory.peak_bytes()
     held = b"\1" * (before + 50_000_000)
     assert host_memory.peak_bytes() > len(held)
+
+
+@pytest.mark.parametrize(
+    ("setting", "expected"),
+    [("always [madvise] never", True), ("[always] madvise never", True),
+     ("always madvise [never]", False), (None, False)],
+)  # fmt: skip
+def test_huge_pages_are_as_the_system_is_set(
+    setting: str | None, expected: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "enabled"
+    if setting is not None:
+        file.write_text(f"{setting}\n")
+    monkeypatch.setattr(host_memory, "_HUGE_PAGES", file)
+    assert host_memory.gives_huge_pages() == expected

@@ -193,6 +193,9 @@ def entry() -> NoReturn:
         # SIGINT, not with the status, if that came during `exec`.
         with suppress(OSError):  # the terminal may be gone
             sys.stderr.flush()
+        from mapper.io.output_file import remove_unfinished  # as help needs none of it
+
+        remove_unfinished()
         os._exit(status)
     sys.exit(status)
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from mapper import dna
 from mapper.errors import UsageError
-from mapper.index import build, kmer_filter, marks, storage
+from mapper.index import kmer_filter, marks, storage
 from mapper.index.reference import IndexData
 from mapper.params import IndexParams
 
@@ -83,6 +83,8 @@ class Index(IndexData):
         >>> index.fetch("NC_001422.1", 10, 20)
         'GCTTCCATGA'
         """
+        from mapper.index import build  # mapping opens an index, and does not load this
+
         fasta = Path(fasta)
         if isinstance(alt, bool):
             alt_file = marks.alt_file_of(fasta) if alt else None

@@ -27,13 +27,15 @@ from __future__ import annotations
 
 import gc
 import logging
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from tqdm import tqdm
+
+from mapper.io.progress import progress_bar
 
 log = logging.getLogger(__name__)
 
@@ -97,9 +99,8 @@ def sort_in_blocks(sorter: Sorter, n: int, block_size: int) -> SortedText:
     counts = sorter.leading_counts()
     tied: list[Tied] = []
     row = 1  # row 0 is the sentinel's
-    with tqdm(
-        total=n, unit=" bases", unit_scale=True, desc="sorting", leave=False, disable=None
-    ) as bar:
+    shown = sys.stderr is not None and sys.stderr.isatty()  # a service may have none
+    with progress_bar(shown, "bases", "sorting", total=n, leave=False) as bar:
         lock = threading.Lock()
 
         def advance(n_suffixes: int) -> None:

@@ -6,7 +6,7 @@ import struct
 import zlib
 from array import array
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, wait
 from functools import partial
 from typing import NamedTuple, Protocol
@@ -17,7 +17,7 @@ from isal import isal_zlib
 from mapper.errors import UsageError
 from mapper.io import isal
 from mapper.jit.accelerate import driver
-from mapper.jit.simd import get16, put16, put32
+from mapper.jit.simd import copy_from_address, get16, put16, put32
 from mapper.parallel.buffers import RECYCLER
 
 BLOCK_BYTES = 65_280
@@ -58,6 +58,8 @@ class Compressor(Protocol):
     """Blocks of a group."""
     least_pending: int
     """Groups to have in work so that none of the threads waits."""
+    level: int
+    """Compression level, see :func:`deflater`."""
 
     def compress(self, pieces: Sequence[memoryview]) -> bytes | memoryview:
         """Return the blocks of data in pieces, each of whole blocks but for its last."""
@@ -87,6 +89,24 @@ def deflater(level: int) -> Deflate:
     return deflate
 
 
+def grouped(pieces: Iterable[memoryview], most_blocks: int) -> Iterator[list[memoryview]]:
+    """Yield pieces of data in groups of at most so many blocks; larger pieces are cut."""
+    group: list[memoryview] = []
+    room = most_blocks
+    for piece in pieces:
+        at = 0
+        while at < len(piece):
+            part = piece[at : at + room * BLOCK_BYTES]
+            group.append(part)
+            room -= -(-len(part) // BLOCK_BYTES)
+            at += len(part)
+            if room == 0:
+                yield group
+                group, room = [], most_blocks
+    if group:
+        yield group
+
+
 def compressor(level: int) -> Compress:
     """Return a function that makes the BGZF blocks of data at a compression level."""
     deflate = deflater(level)
@@ -102,6 +122,7 @@ class HostCompressor:
         self.executor = executor
         self.blocks_per_task = BLOCKS_PER_TASK
         self.least_pending = 0
+        self.level = level
         self.compress = compressor(level)
 
 
@@ -134,13 +155,46 @@ def _compress_compiled(pieces: Sequence[memoryview], level: int) -> memoryview:
     """Return the BGZF blocks of `pieces`, of ISA-L's level `level`, in one call without the GIL."""
     n_blocks = sum(-(-len(piece) // BLOCK_BYTES) for piece in pieces)
     out = RECYCLER.empty(n_blocks * MAX_BLOCK)
-    spans = np.array(
-        [(np.frombuffer(piece, np.uint8).ctypes.data, len(piece)) for piece in pieces], np.int64
-    ).reshape(-1, 2)
-    end = _fill_blocks(spans, level, isal.workspace(), out)
+    end = _fill_blocks(spans_of(pieces), level, isal.workspace(), out)
     if end < 0:
         raise RuntimeError("ISA-L finds no room for a block of BGZF")
     return out[:end].data
+
+
+def spans_of(pieces: Sequence[memoryview]) -> np.ndarray:
+    """Return address and bytes of each piece: int64, shape (n, 2); the caller keeps the pieces."""
+    return np.array(
+        [(np.frombuffer(piece, np.uint8).ctypes.data, len(piece)) for piece in pieces], np.int64
+    ).reshape(-1, 2)
+
+
+@driver
+def copy_spans(spans, out, starts):
+    """Copy pieces of data behind each other, in one call: a group may have hundreds.
+
+    Parameters
+    ----------
+    spans
+        See :func:`spans_of`.
+    starts
+        To be written, int64: where each block begins in `out`, and last the end. Pieces are of
+        whole blocks but for their last.
+
+    Returns
+    -------
+    The number of blocks.
+    """
+    n = 0
+    at = np.int64(0)
+    for piece in range(len(spans)):
+        address, n_bytes = spans[piece]
+        copy_from_address(address, out, at, n_bytes)
+        for first in range(0, n_bytes, BLOCK_BYTES):
+            starts[n] = at + first
+            n += 1
+        at += n_bytes
+    starts[n] = at
+    return n
 
 
 @driver

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -29,7 +29,15 @@ from mapper.cuda.memory import (
 )
 from mapper.cuda.nvcomp import Nvcomp
 from mapper.errors import DeviceError, DeviceMemoryError
-from mapper.io.bgzf import BLOCK_BYTES, HEADER_BYTES, HEADER_FIELDS, MAX_BLOCK, TRAILER_BYTES
+from mapper.io.bgzf import (
+    BLOCK_BYTES,
+    HEADER_BYTES,
+    HEADER_FIELDS,
+    MAX_BLOCK,
+    TRAILER_BYTES,
+    copy_spans,
+    spans_of,
+)
 from mapper.io.bgzf_reader import (
     END,
     N_LINES,
@@ -47,7 +55,7 @@ log = logging.getLogger(__name__)
 DEFLATING_BLOCKS, INFLATING_BLOCKS = 512, 256
 """Blocks of a group: 33 and 17 MB of plain bytes."""
 
-DEFLATING_STREAMS, INFLATING_STREAMS = 4, 3
+DEFLATING_STREAMS, INFLATING_STREAMS = 8, 3
 """Groups at a time. A block takes nvCOMP's compressor 10 ms: a few thousand must be under way."""
 
 MEMORY_SHARE = 0.1
@@ -168,19 +176,12 @@ class _Deflating(_Lane):
 
     def run(self, pieces: Sequence[memoryview]) -> memoryview:
         """Return the BGZF blocks of pieces of data."""
-        space, plain = self._space, self._plain
-        starts: list[int] = []
-        at = 0
-        for piece in pieces:
-            plain[at : at + len(piece)] = np.frombuffer(piece, np.uint8)
-            starts.extend(range(at, at + len(piece), BLOCK_BYTES))
-            at += len(piece)
-        n = len(starts)
-        copy_in(self._data, plain, at, space.stream)
-        first = np.array(starts, np.int64)
-        # Pieces are of whole blocks but for their last, so a block ends where the next begins.
-        n_plain = np.diff(first, append=at)
-        addresses = space.upload("addresses", first + address_of(self._data))
+        space = self._space
+        starts = np.empty(len(self._slot_addresses) + 1, np.int64)
+        n = int(copy_spans(spans_of(pieces), self._plain, starts))
+        n_plain = np.diff(starts[: n + 1])
+        copy_in(self._data, self._plain, int(starts[n]), space.stream)
+        addresses = space.upload("addresses", starts[:n] + address_of(self._data))
         sizes = space.upload("sizes", n_plain)
         n_packed = self._array("packed", n, np.int64)
         statuses = self._array("statuses", n, np.int32)
@@ -308,7 +309,9 @@ class _Lanes(Generic[LaneKind]):
             self._idle.put(lane)
 
     def _run(self, call: Callable[..., Any], *args: Any) -> Any:
-        lane = self._idle.get()
+        return self._run_on(self._idle.get(), call, *args)
+
+    def _run_on(self, lane: LaneKind, call: Callable[..., Any], *args: Any) -> Any:
         try:
             with cuda.gpus[lane.ordinal]:
                 return knowing_its_device(call)(lane, *args)
@@ -319,8 +322,11 @@ class _Lanes(Generic[LaneKind]):
 class DeviceDeflater(_Lanes[_Deflating]):
     """Compresses groups of BGZF blocks; see :class:`mapper.io.bgzf.Compressor`."""
 
-    def __init__(self, executor: Executor, lanes: Sequence[_Deflating], n_blocks: int) -> None:
+    def __init__(
+        self, executor: Executor, lanes: Sequence[_Deflating], n_blocks: int, level: int
+    ) -> None:
         super().__init__(executor, lanes)
+        self.level = level
         self.blocks_per_task = n_blocks
         self.least_pending = 2 * len(lanes)
 
@@ -346,6 +352,14 @@ class DeviceInflater(_Lanes[_Inflating]):
         """Decompress parts of at most ``most_blocks`` blocks in all; return what came of each."""
         return self._run(_Inflating.run, parts)
 
+    def decompress_if_idle(self, parts: Sequence[BlocksPart]) -> list[Done] | None:
+        """Decompress parts as :meth:`decompress`; return None if no stream is idle."""
+        try:
+            lane = self._idle.get_nowait()
+        except Empty:
+            return None
+        return self._run_on(lane, _Inflating.run, parts)
+
 
 def _blocks_that_fit(
     ordinals: Sequence[int], n_streams: int, most: int, bytes_per_block: int
@@ -369,7 +383,7 @@ def _open_lanes(
             with cuda.gpus[ordinal]:
                 lanes += [lane(ordinal) for _ in range(n_streams)]
     except DeviceMemoryError as error:
-        log.debug("%s; the host compresses", error)
+        log.debug("%s; the host does this work", error)
         return []
     return lanes
 
@@ -381,15 +395,16 @@ def device_deflater(
     """Open streams that compress on devices; None if their memory is too small."""
     work, slot = codec.deflate_sizes(DEFLATING_BLOCKS, BLOCK_BYTES, level)
     bytes_per_block = work // DEFLATING_BLOCKS + slot + BLOCK_BYTES + MAX_BLOCK
-    n = _blocks_that_fit(ordinals, DEFLATING_STREAMS, DEFLATING_BLOCKS, bytes_per_block)
-    lanes = _open_lanes(
-        ordinals, DEFLATING_STREAMS if n else 0, lambda i: _Deflating(i, codec, n, level)
-    )
+    for n_streams in (DEFLATING_STREAMS, DEFLATING_STREAMS // 2):
+        n = _blocks_that_fit(ordinals, n_streams, DEFLATING_BLOCKS, bytes_per_block)
+        if n:
+            break
+    lanes = _open_lanes(ordinals, n_streams if n else 0, lambda i: _Deflating(i, codec, n, level))
     if not lanes:
         yield None
         return
     with thread_pool(len(lanes)) as executor:
-        yield DeviceDeflater(executor, lanes, n)
+        yield DeviceDeflater(executor, lanes, n, level)
 
 
 @contextmanager

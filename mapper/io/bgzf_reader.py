@@ -7,6 +7,7 @@ known before any is decompressed, and threads write there without waiting for ea
 from __future__ import annotations
 
 import gzip
+import logging
 import struct
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -17,6 +18,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from isal import isal_zlib
 
+from mapper.errors import DeviceError
 from mapper.io import isal
 from mapper.io.position import START as FILE_START
 from mapper.io.position import Place
@@ -25,6 +27,8 @@ from mapper.jit.accelerate import core, driver
 from mapper.jit.simd import get16, get32
 from mapper.parallel.buffers import RECYCLER
 from mapper.parallel.pool import fork_join
+
+log = logging.getLogger(__name__)
 
 READ_BYTES = 1 << 22
 """Compressed bytes of one read of a file that is read alone."""
@@ -100,6 +104,9 @@ class Inflater(Protocol):
 
     def decompress(self, parts: Sequence[BlocksPart]) -> list[Done]:
         """Do parts; return what came of each."""
+
+    def decompress_if_idle(self, parts: Sequence[BlocksPart]) -> list[Done] | None:
+        """Do parts in any thread, or return None at once while all streams are busy."""
 
 
 class SharedInflating(NamedTuple):
@@ -215,13 +222,17 @@ def is_bgzf(head: bytes) -> bool:
     return bool(why == MORE) and head[10] + 256 * head[11] <= HEAD_BYTES - _FIXED_HEADER
 
 
-def decompress_blocks(data: np.ndarray, n_blocks: int, out: np.ndarray) -> None:
+def decompress_blocks(
+    data: np.ndarray, n_blocks: int, out: np.ndarray, device: Inflater | None = None
+) -> None:
     """Decompress whole BGZF blocks into an array that they fill.
 
     Parameters
     ----------
     data
         The blocks (uint8), one behind another, `n_blocks` at most.
+    device
+        Does it if it is idle.
 
     Raises
     ------
@@ -233,7 +244,14 @@ def decompress_blocks(data: np.ndarray, n_blocks: int, out: np.ndarray) -> None:
     if n == 0:
         filled = 0
     else:
-        done = _decompress(data, blocks[:n], out.data, count_lines=False)
+        part = BlocksPart(data, blocks[:n], out.data, count_lines=False)
+        of_device = None
+        if device is not None and n <= device.most_blocks:
+            try:
+                of_device = device.decompress_if_idle([part])
+            except DeviceError as error:
+                log.warning("%s; the host decompresses these blocks", error)
+        done = part() if of_device is None else of_device[0]
         if done.error is not None:
             raise done.error
         filled = done.plain_end

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
 import errno
@@ -102,17 +103,20 @@ def later_sync(handle: int) -> Callable[[], None]:
     return sync
 
 
-def _file_range_sync() -> Callable[[int, int, int, int], object] | None:
-    """Return sync_file_range(2): handle, offset, bytes, flags; None where there is none."""
+def system_call(name: str, *kinds: type) -> Callable[..., int] | None:
+    """Return a function of the C library with arguments of some kinds; None where there is none."""
     try:
-        function = ctypes.CDLL(None).sync_file_range
+        function = getattr(ctypes.CDLL(None), name)
     except (OSError, AttributeError):
         return None
-    function.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
+    function.argtypes = kinds
     return function
 
 
-_sync_file_range = _file_range_sync()
+# Of a handle: offset, bytes and flags.
+_sync_file_range = system_call(
+    "sync_file_range", ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint
+)
 
 
 class WriteBehind:
@@ -147,6 +151,23 @@ def remove_quietly(path: Path) -> None:
     """Remove a file if it exists and can be removed."""
     with contextlib.suppress(OSError):
         path.unlink()
+
+
+_unfinished: set[Path] = set()
+"""Temporary files of this process's outputs that are neither complete nor removed."""
+
+
+def remove_unfinished() -> None:
+    """Remove the temporary files that are left as the process ends.
+
+    A signal may end a run when a file has just been made and no ``with`` knows of it yet, or just
+    as the block's end begins.
+    """
+    for path in list(_unfinished):
+        remove_quietly(path)
+
+
+atexit.register(remove_unfinished)
 
 
 def remove_directory(directory: Path) -> None:
@@ -227,6 +248,7 @@ class OutputFile:
         self._stale = stale
         self.name = "standard output" if path == STDOUT else path
         self._temporary: Path | None = None
+        self._keeps = partial is not None
         self._final = Path(path).resolve()
         self._behind: WriteBehind | None = None  # of a regular file
         if path == STDOUT:
@@ -242,12 +264,12 @@ class OutputFile:
             if partial is None:
                 self._temporary = temporary_name(self._final)
                 remove_quietly(self._temporary)
+                _unfinished.add(self._temporary)
                 flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
                 self._handle = os.open(self._temporary, flags, 0o666)
             else:
                 self._temporary, n_bytes = partial
                 self._handle = open_partial(self._temporary, os.O_WRONLY, n_bytes)
-            self._keeps = partial is not None
             self._behind = WriteBehind(self._handle, n_bytes)
         except OSError as error:
             raise output_error(self.name, error) from error
@@ -296,10 +318,10 @@ class OutputFile:
             self._close()
             if self._temporary and kind is None:
                 sync_and_rename(self._temporary, self._final, stale=self._stale)
-                self._temporary = None
         finally:
             if self._temporary and not self._keeps:
-                remove_quietly(self._temporary)
+                remove_quietly(self._temporary)  # after a rename there is none
+                _unfinished.discard(self._temporary)
 
     def _close(self) -> None:
         # Network file systems report a full disk as late as here.

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from mapper import batch_ops
 from mapper.batch import ReadBatch
-from mapper.index.index import Index
+from mapper.index.huge_pages import IndexInUse
 from mapper.mapping.stages import (
     Aligned,
     AlignedBatch,
@@ -25,7 +25,7 @@ from mapper.mapping.stages import (
 )
 from mapper.mapping.stats import RunStats
 from mapper.pair.insert_size import InsertSizeModel
-from mapper.parallel.pool import MAP, PriorityPool
+from mapper.parallel.pool import MAP, READ, PriorityPool
 from mapper.params import BATCH_BASES, MapParams
 
 Result = TypeVar("Result")
@@ -96,16 +96,22 @@ class Backend(ABC):
 class CpuBackend(Backend):
     """Parses, aligns and finishes each batch in one task of the pool."""
 
-    def __init__(self, index: Index, params: MapParams, stats: RunStats) -> None:
-        self._index, self._params, self._stats = index, params, stats
+    def __init__(
+        self, in_use: IndexInUse, params: MapParams, stats: RunStats, *, may_copy: bool,
+        input_bytes: int,
+    ) -> None:  # fmt: skip
+        self._in_use, self._params, self._stats = in_use, params, stats
+        self._may_copy, self._input_bytes = may_copy, input_bytes
         self._pool: PriorityPool
         self._n_threads = 0
 
     def warm_up(self, reads: ReadBatch) -> Aligned:
-        return align_reads(self._index, reads, self._params, RunStats())
+        return align_reads(self._in_use.index, reads, self._params, RunStats())
 
     def start(self, pool: PriorityPool, n_threads: int, batch_bases: int) -> None:
         self._pool, self._n_threads = pool, n_threads
+        if self._may_copy:
+            self._in_use.expect(self._input_bytes, pool.at(READ))
 
     @property
     def most_pending(self) -> int:
@@ -135,5 +141,7 @@ class CpuBackend(Backend):
         aligned: list[Aligned | LongAligned] = []
         for part in parts:
             align = align_long_reads if part.is_long else align_reads
-            aligned.append(align(self._index, part.reads, self._params, self._stats))
+            aligned.append(align(self._in_use.index, part.reads, self._params, self._stats))
+        if self._may_copy:
+            self._in_use.has_mapped(len(reads.bases), self._pool.at(READ))
         return AlignedBatch(reads, [part.rows for part in parts], aligned)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from mapper.errors import UsageError, option
@@ -28,7 +29,10 @@ class DeviceIO(NamedTuple):
     """What a device does of a run's input and output; None for what the host does."""
 
     inflater: Inflater | None = None
+    """Decompresses input."""
     deflater: Compressor | None = None
+    open_inflater: Callable[[], Inflater | None] | None = None
+    """Opens streams that help to decompress the temporary file of a sort, at its end."""
 
 
 def open_device_io(
@@ -68,9 +72,11 @@ def open_device_io(
         return DeviceIO()
     from mapper.io.bgzf_cuda import device_deflater, device_inflater
 
-    inflater = None
-    if threads < FEW_THREADS * len(ordinals):
-        inflater = stack.enter_context(device_inflater(codec, ordinals))
+    @cache
+    def open_inflater() -> Inflater | None:
+        return stack.enter_context(device_inflater(codec, ordinals))
+
+    inflater = open_inflater() if threads < FEW_THREADS * len(ordinals) else None
     deflater = None
     if compress_on != HOST:
         deflater = stack.enter_context(device_deflater(codec, ordinals, level))
@@ -83,4 +89,4 @@ def open_device_io(
         "nvCOMP %s: BGZF is decompressed on the %s, BAM compressed on the %s", codec.version,
         "host" if inflater is None else "device", "host" if deflater is None else "device",
     )  # fmt: skip
-    return DeviceIO(inflater, deflater)
+    return DeviceIO(inflater, deflater, open_inflater)

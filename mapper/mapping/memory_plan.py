@@ -13,6 +13,7 @@ from typing import NamedTuple
 from mapper.errors import ResourceError, option
 from mapper.host_memory import available_bytes
 from mapper.params import DEVICE_BATCH_BASES, MEMBER_BASES
+from mapper.sorting.options import LARGE_RANGES_SHARE
 
 log = logging.getLogger(__name__)
 
@@ -199,5 +200,8 @@ def plan_memory(
         )
     if sorts:
         mapping = mapping_bytes(index_bytes, threads, fitting, n_streams) + beside
-        for_sorting = bound - max(mapping, finishing)
+        left = bound - max(mapping, finishing)
+        # Ranges that are merged into the temporary file may take a share of what records do.
+        shared = left * LARGE_RANGES_SHARE // (LARGE_RANGES_SHARE + 1)
+        for_sorting = max(shared, LEAST_SORT_BYTES)
     return MemoryPlan(fitting, for_sorting)

@@ -14,28 +14,27 @@ on the number of threads, or on time.
 from __future__ import annotations
 
 import logging
-import sys
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from tqdm import tqdm
 
 from mapper import batch_ops
 from mapper.batch import ReadBatch, RecordBatch
 from mapper.errors import OutputError, option
 from mapper.index.index import Index
 from mapper.io.batch_reader import RawBatch
-from mapper.io.bgzf import Compressor
 from mapper.io.bgzf_reader import SharedInflating
 from mapper.io.header import header_text, parse_read_group
 from mapper.io.input_tags import copy_input_tags
 from mapper.io.output import ResumableOutput, open_output
+from mapper.io.progress import progress_bar
 from mapper.io.reads import Lane, LengthLimits, ReadOptions, ReadsReader
 from mapper.mapping.device_io import HOST, DeviceIO
 from mapper.mapping.job import MapJob
@@ -144,7 +143,7 @@ def _map_reads(
         n_processes = 0 if job.memory is not None else job.threads - 1
         with (
             Helpers(job.compile_command, parts, n_processes) as helpers,
-            _output(run, header, plan, device_io.deflater) as output,
+            _output(run, header, plan, device_io) as output,
         ):
             checked = session.check_index()
             stats.compile_seconds = compile_stages(
@@ -178,7 +177,7 @@ def _inflating(io: DeviceIO, pool: PriorityPool, stats: RunStats) -> SharedInfla
 
 @contextmanager
 def _output(
-    run: Run, header: str, plan: MemoryPlan, compressor: Compressor | None
+    run: Run, header: str, plan: MemoryPlan, device_io: DeviceIO
 ) -> Iterator[ResumableOutput[Any]]:
     """Open the output of a run; the end of the block writes sorted records."""
     job, contigs = run.job, run.index.contigs
@@ -188,7 +187,7 @@ def _output(
         with open_output(
             job.output, job.output_format, header, contigs.names, contigs.lengths.tolist(),
             executor, level=job.compression, reference=job.reference, threads=run.helper_threads,
-            compressor=compressor, partial=partial,
+            compressor=device_io.deflater, partial=partial,
         ) as output:  # fmt: skip
             yield output
         return
@@ -197,8 +196,8 @@ def _output(
 
     target = SortedTarget(
         job.output, job.output_format, job.command_line, header, contigs.names,
-        contigs.lengths.tolist(), job.compression, job.reference, job.threads, compressor,
-        partial,
+        contigs.lengths.tolist(), job.compression, job.reference, job.threads,
+        device_io.deflater, device_io.open_inflater, partial,
     )  # fmt: skip
     with open_sorted_output(
         target,
@@ -301,11 +300,8 @@ def _map_batches(
     batches = BatchPrefetcher(pool, partial(run.cut, reader), run.workers)
     with (
         nullcontext() if checkpoints is None else checkpoints.mapping(),
-        tqdm(
-            unit=" reads", unit_scale=True, disable=not run.job.progress, file=sys.stderr,
-            desc="mapping", mininterval=0.5, initial=written,
-        ) as progress,
-    ):  # fmt: skip
+        progress_bar(run.job.progress, "reads", "mapping", initial=written) as progress,
+    ):
         for finished in finished_batches(run, batches, reader.may_hold_pairs, output.encode):
             output.append(finished.encoded)
             written += finished.n_reads
@@ -445,6 +441,16 @@ def report_insert_size(stats: RunStats, model: InsertSizeModel) -> None:
 # --- the steps of a run ---
 
 
+def _input_bytes(job: MapJob) -> int:
+    """Return the size of the files of reads; pipes count as empty."""
+    paths = [path for lane in job.lanes or () for path in lane.paths] or job.reads
+    n_bytes = 0
+    for path in paths:
+        with suppress(OSError):
+            n_bytes += Path(path).stat().st_size
+    return n_bytes
+
+
 class Run:
     """The state of one run; its methods are the steps."""
 
@@ -469,7 +475,11 @@ class Run:
         self.workers = job.threads  # plan_resources() leaves some to samtools
         self.helper_threads = 1
         self.pool = session.pool
-        self.backend = session.backend(job.device, self.params, stats)
+        # With a bound, sorted records or larger batches have what is left of it.
+        self.backend = session.backend(
+            job.device, self.params, stats, may_copy=job.memory is None,
+            input_bytes=_input_bytes(job),
+        )  # fmt: skip
         self._batch_bases = job.batch_bases or self.backend.default_batch_bases
 
     @property

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from mapper.cuda.devices import CPU, DeviceChoice
+from mapper.index.huge_pages import IndexInUse
 from mapper.index.index import Index
 from mapper.io.reference_fasta import check_reference
 from mapper.io.samtools import check_fasta
@@ -43,6 +44,7 @@ class Session:
 
     def __init__(self, index: Index, checks: Iterator[None] | None = None) -> None:
         self.index = index
+        self._in_use = IndexInUse(index)
         self._checks = checks
         self.pool = PriorityPool(0)
         self._choice = DeviceChoice(CPU)
@@ -80,11 +82,22 @@ class Session:
         """Return a session with threads of its own, and the same index, on devices too."""
         other = Session(self.index, self._checks)
         other._choice, other._stages, other._names = self._choice, self._stages, self._names
+        other._in_use = self._in_use
         self._checks = None
         return other
 
-    def backend(self, choice: DeviceChoice, params: MapParams, stats: RunStats) -> Backend:
+    def backend(
+        self, choice: DeviceChoice, params: MapParams, stats: RunStats, *, may_copy: bool,
+        input_bytes: int,
+    ) -> Backend:  # fmt: skip
         """Return a run's backend; the first one of a device copies the index there.
+
+        Parameters
+        ----------
+        may_copy
+            Whether a run on the CPU may copy the index to huge pages, memory of its own.
+        input_bytes
+            Bytes of its files of reads, as far as that is known.
 
         Raises
         ------
@@ -92,7 +105,9 @@ class Session:
             If the index does not fit.
         """
         if choice.backend == CPU:
-            return CpuBackend(self.index, params, stats)
+            return CpuBackend(
+                self._in_use, params, stats, may_copy=may_copy, input_bytes=input_bytes
+            )
         with stats.starting():
             from mapper.mapping.device_batches import CudaBackend
 

@@ -58,6 +58,9 @@ _raised_at = 0.0
 _patience = 0.0
 """Seconds for which signals wait; see :func:`waiting`."""
 
+_is_held = False
+"""True if a signal waits. Not the same as ``caught``, which keeps those of a run that has ended."""
+
 
 class Terminated(BaseException):
     """A signal but SIGINT came; like KeyboardInterrupt, it passes ``except Exception``."""
@@ -104,8 +107,8 @@ def waiting(seconds: float) -> Iterator[None]:
 
     Then, at the end of the block, and for a second SIGINT, they raise as outside of it.
     """
-    global _patience
-    _patience = seconds
+    global _patience, _is_held
+    _patience, _is_held = seconds, False
     try:
         yield
     finally:
@@ -115,13 +118,14 @@ def waiting(seconds: float) -> Iterator[None]:
 
 def is_waiting() -> bool:
     """Return True if a signal waits for the end of what the block of :func:`waiting` does."""
-    return bool(_patience and caught)
+    return _is_held
 
 
 def raise_waiting() -> None:
-    """Raise for a signal that has come, if one has."""
-    global _raised_at
-    if caught:
+    """Raise for the signal that waits, if one does."""
+    global _raised_at, _is_held
+    if _is_held:
+        _is_held = False
         signal.setitimer(signal.ITIMER_REAL, 0)
         _raised_at = time.monotonic()
         raise _error()
@@ -156,7 +160,7 @@ def interruptible() -> Iterator[None]:
 
 
 def _stop(signum: int, frame: FrameType | None) -> None:
-    global _raised_at
+    global _raised_at, _is_held
     if signum != signal.SIGALRM:
         caught.append(signal.Signals(signum))
         now = time.monotonic()
@@ -164,6 +168,7 @@ def _stop(signum: int, frame: FrameType | None) -> None:
             return
         if _patience and (len(caught) == 1 or signum != signal.SIGINT):
             if len(caught) == 1:
+                _is_held = True
                 _raise_after(_patience)
             return
         _raised_at = now

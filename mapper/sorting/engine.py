@@ -141,7 +141,9 @@ def _gather_plain(part: RecordRange) -> Gathered:
     records = part.load()
     data, starts = records.data, records.in_order()
     out = RECYCLER.empty(len(data))
-    return Gathered(len(starts), out, index_part(out, copy_records(data, starts, out)))
+    positions = copy_records(data, starts, out)
+    out = out[: positions[-1]]
+    return Gathered(len(starts), out, index_part(out, positions[:-1]))
 
 
 # --- duplicates ---

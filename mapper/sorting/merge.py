@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
 
@@ -14,7 +14,7 @@ from mapper.parallel.pool import READ, WRITE, PriorityPool
 from mapper.sorting.options import MarkOptions, SortOptions
 from mapper.sorting.output import SortedTarget, open_sorted_output, write_sorted
 from mapper.sorting.parts import PartsReader
-from mapper.sorting.ranges import RecordRange
+from mapper.sorting.ranges import RecordRange, range_bytes
 from mapper.sorting.runs import run_of_bytes
 
 log = logging.getLogger(__name__)
@@ -51,7 +51,8 @@ def merge_parts(
     """
     pool = PriorityPool(threads)
     try:
-        with PartsReader(paths, pool.at(READ)) as parts:
+        open_parts = partial(PartsReader, paths, pool.at(READ), range_bytes(threads))
+        with open_parts() as parts:
             target = target._replace(
                 header=parts.header(target.command), contig_names=parts.contig_names,
                 contig_lengths=parts.contig_lengths,
@@ -59,7 +60,7 @@ def merge_parts(
             if parts.all_sorted:
                 _check_readable_twice(paths, sort.duplicates)
                 opened = [parts]
-                ranges = partial(_ranges, paths, iter([parts]), opened, pool)
+                ranges = partial(_ranges, open_parts, iter([parts]), opened)
                 return write_sorted(
                     ranges, lambda: parts.n_records, target, sort.duplicates, pool.at(WRITE),
                     threads, share_read=lambda: opened[-1].share_read, progress=progress,
@@ -78,11 +79,10 @@ def merge_parts(
 
 
 def _ranges(
-    paths: Sequence[str], fresh: Iterator[PartsReader], opened: list[PartsReader],
-    pool: PriorityPool,
-) -> Iterator[RecordRange]:  # fmt: skip
+    open_parts: Callable[[], PartsReader], fresh: Iterator[PartsReader], opened: list[PartsReader]
+) -> Iterator[RecordRange]:
     """Yield the ranges of the parts, of a fresh reader or of a new one, noted in `opened`."""
-    reader = next(fresh, None) or PartsReader(paths, pool.at(READ))
+    reader = next(fresh, None) or open_parts()
     opened.append(reader)
     with closing(reader):
         yield from reader.ranges()

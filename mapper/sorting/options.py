@@ -7,6 +7,10 @@ from typing import NamedTuple
 
 from mapper.errors import UsageError, option
 
+LARGE_RANGES_SHARE = 5
+"""Large ranges are merged into the temporary file only if all in work take at most one part in so
+many of the memory for records."""
+
 
 class MarkOptions(NamedTuple):
     """How duplicates are found, and what becomes of them."""

@@ -8,19 +8,19 @@ records gathered in order and compressed, and the index made of the same records
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Executor
+from concurrent.futures import Executor, Future, wait
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from tqdm import tqdm
 
 from mapper.batch import ReadBatch, RecordBatch
 from mapper.errors import OutputError
 from mapper.io.bgzf import Compressor
+from mapper.io.bgzf_reader import Inflater
 from mapper.io.header import bam_header
 from mapper.io.output import (
     INDEX,
@@ -42,14 +42,21 @@ from mapper.io.output_file import (
     sync_and_rename,
     temporary_name,
 )
+from mapper.io.progress import progress_bar
 from mapper.io.samtools import MAX_BAI_LENGTH, index_files
 from mapper.sorting.bam_index import BamIndex
 from mapper.sorting.engine import Gathered, Marking, gathered_ranges
 from mapper.sorting.options import MarkOptions, SortOptions
-from mapper.sorting.ranges import RecordRange
+from mapper.sorting.ranges import RecordRange, range_bytes
 from mapper.sorting.runs import RecordSorter, Run, SortedRuns, make_run
 from mapper.sorting.saved_runs import SavedRuns
 from mapper.sorting.spill_file import SpillFile, spill_directory
+
+RELEASED_RANGES = 32
+"""Ranges after which the room that they took in the temporary file is given back."""
+
+MAX_SPILL_LEVEL = 3
+"""The output's compressor does the temporary file up to this level; beyond, it is too slow."""
 
 
 class SortedTarget(NamedTuple):
@@ -73,6 +80,8 @@ class SortedTarget(NamedTuple):
     """Threads of samtools, for CRAM and SAM."""
     compressor: Compressor | None = None
     """Compresses BAM; None for the host."""
+    open_inflater: Callable[[], Inflater | None] | None = None
+    """Opens a device's streams that help to decompress the temporary file; None for none."""
     partial: PartialOutput | None = None
     """Temporary files that stay after an exception, so that another process goes on with the runs;
     None for files that go."""
@@ -177,28 +186,59 @@ def open_sorted_output(
     else:
         saved = SavedRuns(target.partial.runs, target.partial.saved)
         file = saved.spill_file
-    sorter = RecordSorter(file, spilling or executor, n_threads, memory)
+    compressor = target.compressor
+    if compressor is not None and compressor.level > MAX_SPILL_LEVEL:
+        compressor = None
+    sorter = RecordSorter(file, spilling or executor, n_threads, memory, compressor)
     output = SortedOutput(sorter, file, target, executor, sort.duplicates, saved)
     try:
         if saved is not None:
             saved.restore(sorter)
         yield output
-        runs = sorter.finish()
+        runs = sorter.finish(target.open_inflater)
         n_records = sorter.n_records
-        output.duplicates = write_sorted(
-            runs.ranges, lambda: n_records, target, sort.duplicates, executor, n_threads,
-            total=n_records, progress=progress,
-        )  # fmt: skip
+        # Runs with a name may be needed again.
+        release = _Release(runs, file, executor) if saved is None else None
+        try:
+            output.duplicates = write_sorted(
+                partial(runs.ranges, range_bytes(n_threads)), lambda: n_records, target,
+                sort.duplicates, executor, n_threads, total=n_records, on_gathered=release,
+                progress=progress,
+            )  # fmt: skip
+        finally:
+            if release is not None:
+                release.end()
     finally:
         sorter.cancel()
         file.close()
+
+
+class _Release:
+    """Gives the room of the temporary file back while it is read, by an executor.
+
+    So the file and the output need less room together, and the end of the file, which takes a
+    quarter of a second for each GB, does not come after everything else.
+    """
+
+    def __init__(self, runs: SortedRuns, file: SpillFile, executor: Executor) -> None:
+        self._runs, self._file, self._executor = runs, file, executor
+        self._tasks: list[Future[None]] = []
+
+    def __call__(self, n_ranges: int) -> None:
+        """Take note of the number of ranges that have been gathered."""
+        if n_ranges % RELEASED_RANGES == 0 and (parts := self._runs.to_release(n_ranges)):
+            self._tasks.append(self._executor.submit(self._file.release, parts))
+
+    def end(self) -> None:
+        """Wait for tasks that run; drop the others."""
+        wait([task for task in self._tasks if not task.cancel()])
 
 
 def write_sorted(
     ranges: Callable[[], Iterable[RecordRange]], n_read: Callable[[], int], target: SortedTarget,
     duplicates: MarkOptions | None, executor: Executor, n_threads: int, *,
     total: int | None = None, share_read: Callable[[], float | None] | None = None,
-    progress: bool = False,
+    on_gathered: Callable[[int], None] | None = None, progress: bool = False,
 ) -> dict[str, object] | None:  # fmt: skip
     """Write the records of ranges in order, mark duplicates and index.
 
@@ -212,6 +252,8 @@ def write_sorted(
         That number, for the progress, if it is known at the start.
     share_read
         Returns the share of the input that has been read, from which the progress estimates it.
+    on_gathered
+        Called with the number of ranges that have been gathered.
 
     Returns
     -------
@@ -225,14 +267,13 @@ def write_sorted(
     """
     marking = None if duplicates is None else Marking(duplicates, target.header)
     start = bam_header(target.header, target.contig_names, target.contig_lengths)
-    bar = tqdm(
-        total=total, unit=" records", unit_scale=True, disable=not progress, file=sys.stderr,
-        desc="merging", mininterval=0.5,
-    )  # fmt: skip
+    bar = progress_bar(progress, "records", "merging", total=total)
 
-    def gathered() -> Iterator[Gathered]:
+    def parts() -> Iterator[Gathered]:
         n_gathered = 0
-        for part in gathered_ranges(ranges, executor, n_threads, marking):
+        for number, part in enumerate(gathered_ranges(ranges, executor, n_threads, marking), 1):
+            if on_gathered is not None:
+                on_gathered(number)
             if marking is not None and part.counts is not None:
                 marking.add(part.counts)
             yield part
@@ -248,9 +289,9 @@ def write_sorted(
 
     with bar:
         if target.output_format == "bam":
-            _write_bam(gathered(), target, start, executor, n_threads)
+            _write_bam(parts(), target, start, executor, n_threads)
         else:
-            _write_by_samtools(gathered(), target, start)
+            _write_by_samtools(parts(), target, start)
     return None if marking is None else marking.report(target.command)
 
 

@@ -161,12 +161,13 @@ def stable_order(keys):
 
 @driver
 def copy_records(data, starts, out):
-    """Copy records in the order of their offsets; return the offset of each in `out`: int64."""
-    new = np.empty(len(starts), np.int64)
+    """Copy records in the order of their offsets; return the new ones in `out`, and their end."""
+    new = np.empty(len(starts) + 1, np.int64)
     at = np.int64(0)
     for i in range(len(starts)):
         size = record_size(data, starts[i])
         copy(data, starts[i], out, at, size)
         new[i] = at
         at += size
+    new[len(starts)] = at
     return new

@@ -10,20 +10,22 @@ sorted by itself, by any thread. Where many records have the same key, a range e
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, wait
 from functools import partial
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from mapper.batch import ReadBatch, RecordBatch
 from mapper.io import bgzf
 from mapper.io.bam_writer import encode_bam_in_order
-from mapper.io.bgzf_reader import BLOCK_ERRORS, decompress_blocks
+from mapper.io.bgzf_reader import BLOCK_ERRORS, Inflater, decompress_blocks
 from mapper.jit.accelerate import core, driver
 from mapper.jit.simd import copy_from_address
 from mapper.parallel.buffers import RECYCLER
+from mapper.sorting.options import LARGE_RANGES_SHARE
 from mapper.sorting.ranges import RANGE_BYTES, RecordRange, Records
 from mapper.sorting.record_order import (
     BEHIND_ALL,
@@ -44,8 +46,14 @@ BLOCK_BYTES = bgzf.BLOCK_BYTES
 needs two blocks of each run in part."""
 
 SPILL_RANGE_BYTES = 2 << 20
-"""Bytes of a range that is sorted for the temporary file: less than at the end, where the whole
-memory is there for it."""
+"""Bytes of a range that is sorted for the temporary file where memory is short. Where there is
+plenty, ranges have RANGE_BYTES: of 2 MB each, tasks waited for the GIL longer than they worked."""
+
+_RANGE_COPIES = 2
+"""Of a range in work, on average: its records as they come and in order, then compressed."""
+
+_MOST_GROUPS = 4
+"""Groups of blocks in work with a device: some 30 MB each, of which it does 80 a second."""
 
 SPILL_LEVEL = 1
 """Of compression of the temporary file: a third of the bytes, for 0.6 µs a read of 150 bases, and
@@ -88,10 +96,8 @@ def run_of_bytes(data: np.ndarray) -> Run:
     starts, keys = find_records(data)
     order = stable_order(keys)
     out = _new_array(len(data))
-    offsets = np.empty(len(starts) + 1, np.uint32)
-    offsets[:-1] = copy_records(data, starts[order], out)
-    offsets[-1] = len(data)
-    return Run(out, keys[order], offsets)
+    offsets = copy_records(data, starts[order], out)
+    return Run(out, keys[order], offsets.astype(np.uint32))
 
 
 def _new_array(n_bytes: int) -> np.ndarray:
@@ -168,7 +174,7 @@ def _slice_bytes(memory, low, high):
 
 @driver
 def _copy_slices(memory, low, high, data, at, starts, keys, row):
-    """Copy these records to ``data[at:]``, and their starts and keys from `row` on."""
+    """Copy these records to ``data[at:]``, their starts and keys from `row` on; return the end."""
     for r in range(len(memory.addresses)):
         if low[r] == high[r]:
             continue
@@ -181,41 +187,116 @@ def _copy_slices(memory, low, high, data, at, starts, keys, row):
             keys[row] = memory.keys[memory.firsts[r] + i]
             row += 1
         at += n_bytes
+    return row
+
+
+# --- runs of the file ---
+
+
+class _SpilledRuns(NamedTuple):
+    """The blocks of runs of the file as columns.
+
+    Of run r, ``first_keys`` begins at ``firsts[r]`` and each other column, which has one item more
+    than there are blocks, at ``firsts[r] + r``.
+    """
+
+    first_keys: np.ndarray  # int64: of the first record of each block
+    firsts: np.ndarray  # int64 (n_runs + 1,)
+    bytes_before: np.ndarray  # int64: plain bytes of the run before each block
+    rows_before: np.ndarray  # int64: records of the run before each block
+    offsets: np.ndarray  # int64: in the file
+
+
+def _spilled_columns(runs: Sequence[SpilledRun]) -> _SpilledRuns:
+    none = np.empty(0, np.int64)
+    firsts = np.zeros(len(runs) + 1, np.int64)
+    np.cumsum([len(run.first_keys) for run in runs], out=firsts[1:])
+    return _SpilledRuns(
+        np.concatenate([none, *(run.first_keys for run in runs)]),
+        firsts,
+        np.concatenate([none, *(np.append(0, np.cumsum(run.sizes)) for run in runs)]),
+        np.concatenate([none, *(np.append(0, np.cumsum(run.rows)) for run in runs)]),
+        np.concatenate([none, *(run.offsets for run in runs)]),
+    )
+
+
+_OFFSET, _PACKED_BYTES, _PLAIN_BYTES, _ROWS, _BLOCKS = range(5)
+"""Columns of a table of what lies between two cuts, a row for each run of the file."""
+
+
+@core
+def _blocks_before(spilled, cut, run):
+    """Return how many blocks of a run begin before a cut."""
+    if run == cut.run:
+        return np.int64(cut.row)
+    first, end = spilled.firsts[run], spilled.firsts[run + 1]
+    return np.int64(_rows_before(spilled.first_keys, first, end, cut.key, run < cut.run))
 
 
 @driver
-def _find_between(data, low_key, low_with_equal, high_key, high_with_equal, starts, keys):
-    """Find the records of an array that lie between two keys.
+def _find_blocks_between(spilled, low, high, table):
+    """Write where the blocks lie that hold the records between two cuts: int64 (n_runs, 5)."""
+    for run in range(len(table)):
+        begin, end = _blocks_before(spilled, low, run), _blocks_before(spilled, high, run)
+        if run != low.run:
+            begin = max(begin - 1, np.int64(0))  # the record at the cut lies in the block before
+        end = max(begin, end)
+        column = spilled.firsts[run] + run
+        begin, n_blocks, end = column + begin, end - begin, column + end
+        table[run, _OFFSET] = spilled.offsets[begin]
+        table[run, _PACKED_BYTES] = spilled.offsets[end] - spilled.offsets[begin]
+        table[run, _PLAIN_BYTES] = spilled.bytes_before[end] - spilled.bytes_before[begin]
+        table[run, _ROWS] = spilled.rows_before[end] - spilled.rows_before[begin]
+        table[run, _BLOCKS] = n_blocks
 
-    A record is left out at the start if its key is below `low_key` (or equal to it, where
-    `low_with_equal`), and taken at the end if its key is below `high_key` (or equal to it).
+
+@driver
+def _find_offsets(spilled, cut, offsets):
+    """Write the place in the file, of each run, before which no record behind a cut lies."""
+    for run in range(len(offsets)):
+        before = _blocks_before(spilled, cut, run)
+        if run != cut.run:
+            before = max(before - 1, np.int64(0))
+        offsets[run] = spilled.offsets[spilled.firsts[run] + run + before]
+
+
+@driver
+def _find_records_between(data, table, low, high, starts, keys):
+    """Find the records of blocks that lie between two cuts.
 
     Parameters
     ----------
+    data, table
+        The plain bytes of the blocks, run behind run, and the table that says how many there are.
     starts, keys
-        To be written, int64: of each record, from the first one's start.
+        To be written, int64: of each record.
 
     Returns
     -------
-    Their number, and their bounds in the array.
+    Their number.
     """
-    at = np.int64(0)
-    while at < len(data):
-        key = record_key(data, at)
-        if key > low_key or (key == low_key and not low_with_equal):
-            break
-        at += record_size(data, at)
-    begin = at
     n = np.int64(0)
-    while at < len(data):
-        key = record_key(data, at)
-        if key > high_key or (key == high_key and not high_with_equal):
-            break
-        starts[n] = at - begin
-        keys[n] = key
-        n += 1
-        at += record_size(data, at)
-    return n, begin, at
+    at = np.int64(0)
+    for run in range(len(table)):
+        end = at + table[run, _PLAIN_BYTES]
+        # At a cut of this run itself a block begins: all of its records are behind it.
+        low_key = np.int64(-1) if run == low.run else np.int64(low.key)
+        high_key = np.int64(BEHIND_ALL) if run == high.run else np.int64(high.key)
+        while at < end:
+            key = record_key(data, at)
+            if key > low_key or (key == low_key and run > low.run):
+                break
+            at += record_size(data, at)
+        while at < end:
+            key = record_key(data, at)
+            if key > high_key or (key == high_key and run > high.run):
+                break
+            starts[n] = at
+            keys[n] = key
+            n += 1
+            at += record_size(data, at)
+        at = end
+    return n
 
 
 _LOWEST = Cut(-1, -1, 0)
@@ -223,20 +304,47 @@ _HIGHEST = Cut(BEHIND_ALL, -1, 0)
 
 
 class SortedRuns:
-    """Runs of the temporary file, then runs in memory, in the order of the input."""
+    """Runs of the temporary file, then runs in memory, in the order of the input.
 
-    def __init__(self, file: SpillFile, spilled: list[SpilledRun], runs: list[Run]) -> None:
+    Parameters
+    ----------
+    inflater
+        A device that decompresses blocks of the file while it is idle; None for none.
+    """
+
+    def __init__(
+        self, file: SpillFile, spilled: list[SpilledRun], runs: list[Run],
+        inflater: Inflater | None = None,
+    ) -> None:  # fmt: skip
         self._file = file
         self._spilled = spilled
+        self._inflater = inflater
+        self._spilled_columns = _spilled_columns(spilled)
         self._memory = _columns(runs)
         self._data = [run.data for run in runs]  # the owners of the addresses
+        self._cut: list[tuple[Cut, Cut]] = []  # of the ranges
+        self._released = np.array([run.offsets[0] for run in spilled], np.int64)
 
     def ranges(self, target: int = RANGE_BYTES) -> list[RecordRange]:
         """Cut the order into ranges of about `target` bytes."""
+        self._cut = self.cut(target)
         return [
             RecordRange(max(low.key, 0) >> 1, partial(self.load, low, high))
-            for low, high in self.cut(target)
+            for low, high in self._cut
         ]
+
+    def to_release(self, n_ranges: int) -> list[tuple[int, int]]:
+        """Return the parts of the file that only the first ranges need, but those returned before.
+
+        Each is an offset and a number of bytes.
+        """
+        if n_ranges >= len(self._cut):
+            return []  # the file goes soon
+        before = self._released
+        self._released = np.empty_like(before)
+        _find_offsets(self._spilled_columns, self._cut[n_ranges][0], self._released)
+        parts = zip(before.tolist(), (self._released - before).tolist(), strict=True)
+        return [(offset, n_bytes) for offset, n_bytes in parts if n_bytes > 0]
 
     def cut(self, target: int) -> list[tuple[Cut, Cut]]:
         """Return the bounds of ranges of about `target` bytes."""
@@ -269,21 +377,24 @@ class SortedRuns:
 
     def load(self, low: Cut, high: Cut) -> Records:
         """Return the records between two cuts, run after run."""
+        table = np.empty((len(self._spilled), 5), np.int64)
+        _find_blocks_between(self._spilled_columns, low, high, table)
+        n_plain = int(table[:, _PLAIN_BYTES].sum())
         begin, end = self.rows_before(low), self.rows_before(high)
-        found = [self._read_blocks(number, low, high) for number in range(len(self._spilled))]
-        n_bytes = sum(len(one.data) for one in found)
-        n_rows = sum(len(one.starts) for one in found)
-        data = RECYCLER.empty(n_bytes + int(_slice_bytes(self._memory, begin, end)))
-        starts, keys = np.empty((2, n_rows + int((end - begin).sum())), np.int64)
-        at = row = 0
-        for one in found:
-            rows = slice(row, row + len(one.starts))
-            np.add(one.starts, at, out=starts[rows])
-            keys[rows] = one.keys
-            data[at : at + len(one.data)] = one.data
-            at, row = at + len(one.data), rows.stop
-        _copy_slices(self._memory, begin, end, data, at, starts, keys, row)
-        return Records(data, starts, keys)
+        data = self._new_array(n_plain + int(_slice_bytes(self._memory, begin, end)))
+        most = int(table[:, _ROWS].sum()) + int((end - begin).sum())
+        starts, keys = np.empty((2, most), np.int64)
+        row = 0
+        if n_plain:
+            self._read_blocks(table, data[:n_plain])
+            row = int(_find_records_between(data, table, low, high, starts, keys))
+        end_row = int(_copy_slices(self._memory, begin, end, data, n_plain, starts, keys, row))
+        return Records(data, starts[:end_row], keys[:end_row])
+
+    def _new_array(self, n_bytes: int) -> np.ndarray:
+        if self._inflater is None:
+            return RECYCLER.empty(n_bytes)
+        return self._inflater.memory(n_bytes)
 
     def rows_before(self, cut: Cut) -> np.ndarray:
         """Return how many records of each run in memory lie before a cut: int64."""
@@ -291,39 +402,16 @@ class SortedRuns:
         _find_rows(self._memory, len(self._spilled), cut.key, cut.run, cut.row, rows)
         return rows
 
-    def _read_blocks(self, number: int, low: Cut, high: Cut) -> Records:
-        """Return the records of a run of the file between two cuts."""
-        run = self._spilled[number]
-        # The record at a cut lies in the block before the first one that begins behind the cut.
-        first = low.row if number == low.run else self._block_behind(number, low) - 1
-        end = high.row if number == high.run else self._block_behind(number, high)
-        first = max(first, 0)
-        if first >= end:
-            return Records.find(np.empty(0, np.uint8))
-        offset = int(run.offsets[first])
-        packed = RECYCLER.empty(int(run.offsets[end]) - offset)
-        self._file.read(offset, packed)
-        data = RECYCLER.empty(int(run.sizes[first:end].sum()))
-        most = end - first + len(data) // bgzf.BLOCK_BYTES  # a large record takes several
+    def _read_blocks(self, table: np.ndarray, out: np.ndarray) -> None:
+        """Fill an array with the plain bytes of blocks, run behind run."""
+        packed = RECYCLER.empty(int(table[:, _PACKED_BYTES].sum()))
+        self._file.read_parts(np.ascontiguousarray(table[:, : _PACKED_BYTES + 1]), packed)
+        # A large record takes several blocks of BGZF.
+        most = int(table[:, _BLOCKS].sum()) + len(out) // bgzf.BLOCK_BYTES
         try:
-            decompress_blocks(packed, most, data)
+            decompress_blocks(packed, most, out, self._inflater)
         except BLOCK_ERRORS as error:
             raise self._file.damaged(error) from error
-        # At a cut of this run itself, a block begins: all of its records are behind it.
-        low_key = -1 if number == low.run else low.key
-        high_key = _HIGHEST.key if number == high.run else high.key
-        starts, keys = np.empty((2, int(run.rows[first:end].sum())), np.int64)
-        n, begin, stop = _find_between(
-            data, low_key, number < low.run, high_key, number < high.run, starts, keys
-        )
-        return Records(data[begin:stop], starts[:n], keys[:n])
-
-    def _block_behind(self, number: int, cut: Cut) -> int:
-        """Return the first block whose first record is behind a cut."""
-        keys = self._spilled[number].first_keys
-        if number < cut.run:
-            return int(np.searchsorted(keys, cut.key, "right"))
-        return int(np.searchsorted(keys, cut.key, "left"))
 
 
 # --- sorting ---
@@ -332,8 +420,7 @@ class SortedRuns:
 def sorted_bytes(records: Records) -> np.ndarray:
     """Return records, each source's together, in their merged order."""
     out = RECYCLER.empty(len(records.data))
-    copy_records(records.data, records.in_order(), out)
-    return out
+    return out[: copy_records(records.data, records.in_order(), out)[-1]]
 
 
 @driver
@@ -360,61 +447,103 @@ def _find_blocks(data, most, starts, keys, rows):
     return n + 1
 
 
-class _Packed(NamedTuple):
-    """A range of a run that is to be written to the file."""
+class _SortedRange(NamedTuple):
+    """Records of a range in order, cut into blocks of whole records."""
 
-    data: np.ndarray  # compressed
-    blocks: SpilledRun  # with offsets in `data`
+    data: np.ndarray  # uint8
+    keys: np.ndarray  # int64 (n_blocks,): of the first record of each block
+    bounds: np.ndarray  # int64 (n_blocks + 1,): of the blocks in `data`
+    rows: np.ndarray  # int64 (n_blocks,): records of each block
+
+    @property
+    def n_packed(self) -> np.ndarray:
+        """Blocks of BGZF in each block."""
+        return -(-np.diff(self.bounds) // bgzf.BLOCK_BYTES)
+
+    @property
+    def pieces(self) -> list[memoryview]:
+        """The bytes of each block."""
+        view = self.data.data
+        return [view[a:b] for a, b in pairwise(self.bounds.tolist())]
 
 
-def _sort_range(runs: SortedRuns, low: Cut, high: Cut) -> _Packed:
+def _sort_range(runs: SortedRuns, low: Cut, high: Cut) -> _SortedRange:
     records = runs.load(low, high)
     data = sorted_bytes(records)
     starts, keys, rows = np.empty((3, len(records.starts)), np.int64)
     n = int(_find_blocks(data, BLOCK_BYTES, starts, keys, rows))
-    bounds = np.append(starts[:n], len(data))
-    view = data.data
-    pieces = [view[a:b] for a, b in pairwise(bounds.tolist())]
-    packed = bgzf.compressor(SPILL_LEVEL)(pieces)
-    sizes = np.diff(bounds)
-    n_packed = -(-sizes // bgzf.BLOCK_BYTES)  # blocks of BGZF in each of ours
-    offsets = bgzf.block_starts(packed)[np.append(0, np.cumsum(n_packed))]
-    blocks = SpilledRun(keys[:n].copy(), sizes, rows[:n].copy(), offsets)
-    # A copy, so that the room for what would not have become smaller is used again.
-    return _Packed(np.frombuffer(bytes(packed), np.uint8), blocks)
+    return _SortedRange(data, keys[:n].copy(), np.append(starts[:n], len(data)), rows[:n].copy())
+
+
+class _Packed(NamedTuple):
+    """Ranges of a run that are to be written to the file."""
+
+    data: np.ndarray  # uint8: compressed
+    blocks: SpilledRun  # with offsets in `data`
+    n_ranges: int
+
+
+def _compress_ranges(compressor: bgzf.Compressor, ranges: list[_SortedRange]) -> _Packed:
+    pieces = [piece for one in ranges for piece in one.pieces]
+    groups = bgzf.grouped(pieces, compressor.blocks_per_task)
+    packed = [np.frombuffer(compressor.compress(group), np.uint8) for group in groups]
+    data = packed[0] if len(packed) == 1 else np.concatenate([np.empty(0, np.uint8), *packed])
+    n_packed = np.concatenate([one.n_packed for one in ranges])
+    blocks = SpilledRun(
+        np.concatenate([one.keys for one in ranges]),
+        np.concatenate([np.diff(one.bounds) for one in ranges]),
+        np.concatenate([one.rows for one in ranges]),
+        bgzf.block_starts(data.data)[np.append(0, np.cumsum(n_packed))],
+    )
+    return _Packed(data, blocks, len(ranges))
 
 
 class _Spill:
-    """The merging of runs in memory into one of the file, by the pool, a few ranges at a time."""
+    """The merging of runs in memory into one of the file, a few ranges at a time.
+
+    Tasks sort ranges, compress groups of them, and write.
+
+    Parameters
+    ----------
+    ahead
+        Ranges in work at most.
+    range_bytes
+        Bytes of each.
+    """
 
     def __init__(
-        self, runs: list[Run], file: SpillFile, executor: Executor, n_threads: int
-    ) -> None:
+        self, runs: list[Run], file: SpillFile, executor: Executor, compressor: bgzf.Compressor,
+        ahead: int, range_bytes: int,
+    ) -> None:  # fmt: skip
         self.runs = runs
         self._file = file
         self._executor = executor
-        self._ahead = n_threads + 2
+        self._compressor = compressor
+        self._ahead = ahead
         self._merged = SortedRuns(file, [], runs)
-        self._ranges = deque(self._merged.cut(SPILL_RANGE_BYTES))
-        self._sorting: deque[Future[_Packed]] = deque()
+        self._ranges = deque(self._merged.cut(range_bytes))
+        self._n_in_work = 0  # ranges
+        self._sorting: deque[Future[_SortedRange]] = deque()
+        self._group: list[_SortedRange] = []
+        self._group_blocks = 0
+        self._compressing: deque[Future[_Packed]] = deque()
         self._writing: deque[Future[None]] = deque()
+        self._being_written: deque[int] = deque()  # ranges of each write
         self._blocks: list[SpilledRun] = []
         self.go_on(wait=False)
 
     def go_on(self, *, wait: bool) -> SpilledRun | None:
         """Begin and end tasks; return the run when all are done, for which `wait` waits."""
         while True:
-            while self._writing and (wait or self._writing[0].done()):
-                self._writing.popleft().result()
-            while self._ranges and len(self._sorting) + len(self._writing) < self._ahead:
+            while self._ranges and self._n_in_work < self._ahead:
                 task = partial(_sort_range, self._merged, *self._ranges.popleft())
                 self._sorting.append(self._executor.submit(task))
-            if not self._sorting:
+                self._n_in_work += 1
+            if self._group and not self._sorting:
+                self._compress_group()
+            if not self._end_task(wait):
                 break
-            if not wait and not self._sorting[0].done():
-                return None
-            self._write(self._sorting.popleft().result())
-        return None if self._writing or self._ranges else self._written()
+        return None if self._n_in_work or self._ranges else self._written()
 
     def stop(self) -> tuple[SpilledRun, list[Run]]:
         """Begin no more tasks; return what is in the file when they end, and the rest."""
@@ -423,30 +552,62 @@ class _Spill:
             rows = self._merged.rows_before(self._ranges[0][0])
             rest = [run.behind(row) for run, row in zip(self.runs, rows.tolist(), strict=True)]
             self._ranges.clear()
-        while self._sorting:
-            self._write(self._sorting.popleft().result())
-        while self._writing:
-            self._writing.popleft().result()
-        return self._written(), rest
+        written = self.go_on(wait=True)
+        assert written is not None  # it has waited
+        return written, rest
+
+    def cancel(self) -> None:
+        """Drop tasks that have not begun."""
+        tasks: list[Future[Any]] = [*self._sorting, *self._compressing]
+        for task in tasks:
+            task.cancel()
+        # A write that runs needs the file, which is closed next.
+        wait([task for task in self._writing if not task.cancel()])
+
+    def _end_task(self, wait: bool) -> bool:
+        """End a task that is done, or, if none is and `wait` says so, wait for one."""
+        steps: list[tuple[deque[Future[Any]], Any]] = [
+            (self._writing, self._end_write),
+            (self._compressing, self._write),
+            (self._sorting, self._add_to_group),
+        ]
+        for tasks, follow in steps:
+            if tasks and tasks[0].done():
+                follow(tasks.popleft().result())
+                return True
+        for tasks, follow in reversed(steps) if wait else ():
+            if tasks:
+                follow(tasks.popleft().result())
+                return True
+        return False
+
+    def _add_to_group(self, one: _SortedRange) -> None:
+        n_blocks = int(one.n_packed.sum())
+        if self._group and self._group_blocks + n_blocks > self._compressor.blocks_per_task:
+            self._compress_group()
+        self._group.append(one)
+        self._group_blocks += n_blocks
+
+    def _compress_group(self) -> None:
+        task = partial(_compress_ranges, self._compressor, self._group)
+        self._compressing.append(self._compressor.executor.submit(task))
+        self._group, self._group_blocks = [], 0
+
+    def _write(self, packed: _Packed) -> None:
+        offset = self._file.reserve(len(packed.data))
+        blocks = packed.blocks
+        self._blocks.append(blocks._replace(offsets=blocks.offsets[:-1] + offset))
+        self._writing.append(self._executor.submit(self._file.write, packed.data, offset))
+        self._being_written.append(packed.n_ranges)
+
+    def _end_write(self, _: None) -> None:
+        self._n_in_work -= self._being_written.popleft()
 
     def _written(self) -> SpilledRun:
         none = np.empty(0, np.int64)
         blocks = [SpilledRun(none, none, none, none), *self._blocks]  # a run may be empty
         first_keys, sizes, rows, offsets = map(np.concatenate, zip(*blocks, strict=True))
         return SpilledRun(first_keys, sizes, rows, np.append(offsets, self._file.n_bytes))
-
-    def _write(self, part: _Packed) -> None:
-        offset = self._file.reserve(len(part.data))
-        blocks = part.blocks
-        self._blocks.append(blocks._replace(offsets=blocks.offsets[:-1] + offset))
-        self._writing.append(self._executor.submit(self._file.write, part.data, offset))
-
-    def cancel(self) -> None:
-        for sorting in self._sorting:
-            sorting.cancel()
-        for writing in self._writing:
-            writing.cancel()
-        wait(self._writing)  # a write that runs needs the file, which is closed next
 
 
 class RunsSoFar(NamedTuple):
@@ -470,12 +631,25 @@ class RecordSorter:
         Their number.
     memory
         Bytes for runs.
+    compressor
+        Compresses what is written; None for those threads.
     """
 
-    def __init__(self, file: SpillFile, executor: Executor, n_threads: int, memory: int) -> None:
+    def __init__(
+        self, file: SpillFile, executor: Executor, n_threads: int, memory: int,
+        compressor: bgzf.Compressor | None = None,
+    ) -> None:  # fmt: skip
         self._file = file
         self._executor = executor
-        self._n_threads = n_threads
+        self._compressor = compressor or bgzf.HostCompressor(executor, SPILL_LEVEL)
+        self._range_bytes = SPILL_RANGE_BYTES
+        # A device's groups must not take more than the share that is left beside the records.
+        fitting = memory // (LARGE_RANGES_SHARE * SPILL_RANGE_BYTES * _RANGE_COPIES)
+        wanted = self._ranges_in_work(n_threads, SPILL_RANGE_BYTES)
+        self._ahead = min(wanted, max(n_threads + 2, fitting))
+        ahead = self._ranges_in_work(n_threads, RANGE_BYTES)
+        if ahead * RANGE_BYTES * _RANGE_COPIES * LARGE_RANGES_SHARE <= memory:
+            self._range_bytes, self._ahead = RANGE_BYTES, ahead
         self._most = max(memory // 2, 1)
         self._runs: list[Run] = []
         self._n_bytes = 0
@@ -484,12 +658,21 @@ class RecordSorter:
         self._spill: _Spill | None = None
         self.n_records = 0
 
+    def _ranges_in_work(self, n_threads: int, range_bytes: int) -> int:
+        """Return how many ranges keep threads and compressor busy."""
+        blocks = range_bytes // BLOCK_BYTES + 1
+        groups = min(self._compressor.least_pending, _MOST_GROUPS)
+        return n_threads + 2 + -(-groups * self._compressor.blocks_per_task // blocks)
+
     def add(self, run: Run) -> None:
         """Add the next run of the input."""
         self._go_on(wait=False)
         if self._n_bytes and self._n_bytes + run.n_bytes > self._most:
             self._go_on(wait=True)
-            self._spill = _Spill(self._runs, self._file, self._executor, self._n_threads)
+            self._spill = _Spill(
+                self._runs, self._file, self._executor, self._compressor, self._ahead,
+                self._range_bytes,
+            )  # fmt: skip
             self._runs, self._n_bytes = [], 0
         self._runs.append(run)
         self._n_bytes += run.n_bytes
@@ -505,8 +688,14 @@ class RecordSorter:
         being_merged = [] if self._spill is None else self._spill.runs
         return RunsSoFar(list(self._spilled), self._n_merged, being_merged + self._runs)
 
-    def finish(self) -> SortedRuns:
-        """Return all runs."""
+    def finish(self, open_inflater: Callable[[], Inflater | None] | None = None) -> SortedRuns:
+        """Return all runs.
+
+        Parameters
+        ----------
+        open_inflater
+            Returns the device that helps to decompress the temporary file; called if there is one.
+        """
         runs, self._runs = self._runs, []
         if self._spill is not None:
             written, rest = self._spill.stop()
@@ -514,7 +703,8 @@ class RecordSorter:
             self._spill = None
             runs = rest + runs  # in the order of the input
         RECYCLER.clear()  # the room of runs in the file is needed for ranges
-        return SortedRuns(self._file, self._spilled, runs)
+        inflater = open_inflater() if self._spilled and open_inflater is not None else None
+        return SortedRuns(self._file, self._spilled, runs, inflater)
 
     def cancel(self) -> None:
         """Drop tasks that have not begun."""

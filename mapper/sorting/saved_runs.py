@@ -29,11 +29,11 @@ import numpy as np
 from mapper.errors import OutputError
 from mapper.io.output_file import (
     Partial,
-    WriteBehind,
     output_error,
     remove_quietly,
     sync_to_disk,
 )
+from mapper.io.uncached_file import UncachedFile
 from mapper.sorting.runs import RecordSorter, Run, RunsSoFar, run_of_bytes
 from mapper.sorting.spill_file import SpilledRun, SpillFile
 
@@ -161,14 +161,12 @@ class SavedRuns:
     def _save_runs(self, runs: deque[Run], first: int, stopped: Callable[[], bool]) -> None:
         """Write runs, of which the first has that ordinal, and drop each when it is written."""
         file = _RunsFile(self._number, first, [len(run.data) for run in runs])
-        with self._path(file).open("wb") as out:
-            behind = WriteBehind(out.fileno())
+        with UncachedFile(self._path(file)) as out:
             while runs:
                 if stopped():
-                    raise OutputError(f"{out.name}: the run has ended")
-                behind.wrote(out.write(runs.popleft().data.data))
-            out.flush()
-            os.fsync(out.fileno())
+                    raise OutputError(f"{self._path(file)}: the run has ended")
+                out.write(runs.popleft().data)
+            out.sync()
         self._files.append(file)
         self._number += 1
 

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="needs Linux")
 def test_threads_of_a_run(world: World, tmp_path: Path) -> None:
-    """As many as -t, and three that wait: the main thread, the pipe's and tqdm's monitor."""
+    """As many as -t, and two that wait: the main thread and the pipe's."""
     map_to(world.index, tmp_path / "compiled.bam", world.both, interleaved=True)
     environment = {k: v for k, v in os.environ.items() if not k.endswith("_NUM_THREADS")}
     for n_threads in (2, 4):  # one may wait for the pipe
@@ -38,5 +38,5 @@ def test_threads_of_a_run(world: World, tmp_path: Path) -> None:
             tasks = len(list(Path(f"/proc/{process.pid}/task").iterdir()))
             process.stdin.close()
             assert process.wait() == 0
-        assert tasks == n_threads + 3
+        assert tasks == n_threads + 2
         assert out.exists()

@@ -23,7 +23,7 @@ from mapper.cuda.api import SIMULATED, cuda
 from mapper.errors import DeviceMemoryError
 from mapper.io import bgzf, bgzf_cuda
 from mapper.io.bgzf_cuda import DeviceDeflater, DeviceInflater, device_deflater, device_inflater
-from mapper.io.bgzf_reader import BlocksPart, find_blocks
+from mapper.io.bgzf_reader import BlocksPart, decompress_blocks, find_blocks
 from mapper.io.record_ends import line_ends
 
 pytestmark = pytest.mark.gpu
@@ -170,6 +170,49 @@ def test_no_memory_leaves_it_to_the_host(codec: Any, monkeypatch: pytest.MonkeyP
     with device_deflater(codec, [0], 1) as deflater, device_inflater(codec, [0]) as inflater:
         assert deflater is None
         assert inflater is None
+
+
+def test_little_memory_is_shared_by_fewer_streams(
+    codec: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work, slot = codec.deflate_sizes(bgzf_cuda.DEFLATING_BLOCKS, BLOCK, 1)
+    of_block = work // bgzf_cuda.DEFLATING_BLOCKS + slot + BLOCK + bgzf.MAX_BLOCK
+    streams = bgzf_cuda.DEFLATING_STREAMS // 2
+    monkeypatch.setattr(bgzf_cuda, "free_bytes", lambda: 10 * 65 * streams * of_block)
+    with device_deflater(codec, [0], 1) as opened:
+        assert opened is not None
+        assert (opened.least_pending, opened.blocks_per_task) == (2 * streams, 65)
+
+
+def test_many_small_pieces(deflater: DeviceDeflater) -> None:
+    """As of the temporary file of a sort: each begins a block."""
+    data = text(60_000)
+    sizes = np.random.default_rng(3).integers(1, 900, 90)
+    ends = np.cumsum(sizes).tolist()
+    pieces = [memoryview(data)[a:b] for a, b in zip([0, *ends], ends, strict=False)]
+    blocks = deflater.compress(pieces)
+    starts = bgzf.block_starts(blocks).tolist()
+    found = [gzip.decompress(blocks[a:b]) for a, b in itertools.pairwise(starts)]
+    assert found == [bytes(piece) for piece in pieces]
+
+
+def test_busy_streams_leave_parts_to_the_caller(codec: Any) -> None:
+    plain = text(2 * BLOCK)
+    blocks = bgzf.compress_blocks(memoryview(plain), bgzf.deflater(1))
+    with device_inflater(codec, [0]) as opened:
+        assert opened is not None
+        part = part_of(blocks, count_lines=False)
+        done = opened.decompress_if_idle([part])
+        assert done is not None
+        assert done[0].error is None
+        assert bytes(part.buffer) == plain
+        lanes = [opened._idle.get_nowait() for _ in range(bgzf_cuda.INFLATING_STREAMS)]
+        assert opened.decompress_if_idle([part_of(blocks, count_lines=False)]) is None
+        out = np.empty(len(plain), np.uint8)
+        decompress_blocks(np.frombuffer(blocks, np.uint8), 4, out, opened)
+        assert out.tobytes() == plain
+        for lane in lanes:
+            opened._idle.put(lane)
 
 
 def test_writer_cuts_blocks_as_the_host_does(deflater: DeviceDeflater) -> None:

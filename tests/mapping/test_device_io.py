@@ -48,6 +48,15 @@ def test_devices_decompress_where_threads_are_few(n_devices: int) -> None:
 
 
 @pytest.mark.usefixtures("streams")
+@pytest.mark.parametrize("threads", [FEW_THREADS - 1, FEW_THREADS])
+def test_devices_decompress_temporary_files_at_need(threads: int) -> None:
+    with ExitStack() as stack:
+        io = open_device_io(stack, [0], AUTO, 1, threads)
+        assert io.open_inflater is not None
+        assert io.open_inflater() == io.open_inflater() == "inflater"
+
+
+@pytest.mark.usefixtures("streams")
 def test_there_are_none_without_a_device() -> None:
     assert opened((), AUTO, 1) == opened((), HOST, 1) == (None, None)
     with pytest.raises(UsageError, match="needs a CUDA device"):

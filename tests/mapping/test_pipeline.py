@@ -11,6 +11,7 @@ import pysam
 import pytest
 
 from mapper.errors import InputFormatError, OutputError
+from mapper.index import huge_pages
 from mapper.mapping import backend, pipeline
 from mapper.pair.insert_size import model_from
 from mapper.params import BATCH_BASES, MapParams, RecordParams
@@ -52,6 +53,32 @@ def test_threads_and_batches_do_not_show(world, tmp_path, layout, suffix):
     assert all(output == outputs[0] for output in outputs)
     assert all(size == sizes[0] for size in sizes)
     assert len(lines_of(path)) > len(world.reads)
+
+
+@pytest.mark.usefixtures("early_estimate")
+def test_a_copy_of_the_index_does_not_show(world, tmp_path, monkeypatch):
+    copies = []
+    use = huge_pages.IndexInUse._use
+
+    def watched(in_use, arrays):
+        copies.append(sorted(arrays))
+        use(in_use, arrays)
+
+    monkeypatch.setattr(huge_pages.IndexInUse, "_use", watched)
+    monkeypatch.setattr(huge_pages, "gives_huge_pages", lambda: True)
+    outputs = []
+    for least, memory in ((1 << 40, None), (0, 500_000_000), (0, None)):
+        monkeypatch.setattr(huge_pages, "LEAST_BYTES", least)
+        monkeypatch.setattr(huge_pages, "_LEAST_ARRAY", least)
+        path = tmp_path / f"{least}-{memory}.bam"
+        map_to(
+            world.index, path, world.first, world.second, threads=2, batch_bases=4_000,
+            memory=memory,
+        )  # fmt: skip
+        outputs.append(path.read_bytes())
+        assert len(copies) == (least == 0 and memory is None)
+    assert {"blocks", "sa_samples", "kmer_starts", "ref_planes"} <= set(copies[0])
+    assert all(output == outputs[0] for output in outputs)
 
 
 @pytest.mark.usefixtures("early_estimate")

@@ -82,7 +82,9 @@ def files_in(directory: Path) -> dict[str, Any]:
 
 @pytest.fixture(autouse=True)
 def little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    def sorter(file: Any, executor: Executor, n_threads: int, _memory: int) -> RecordSorter:
+    def sorter(
+        file: Any, executor: Executor, n_threads: int, _memory: int, _compressor: Any
+    ) -> RecordSorter:
         return RecordSorter(file, executor, n_threads, SORT_BYTES)
 
     monkeypatch.setattr(sorting_output, "RecordSorter", sorter)

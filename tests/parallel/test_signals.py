@@ -118,9 +118,9 @@ def test_nothing_is_raised_after_the_end(monkeypatch: pytest.MonkeyPatch) -> Non
     assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
 
 
-def outcome(code: str) -> tuple[int, str]:
+def outcome(code: str, *words: str) -> tuple[int, str]:
     done = subprocess.run(
-        [sys.executable, "-c", code], stderr=subprocess.PIPE, text=True, check=False
+        [sys.executable, "-c", code, *words], stderr=subprocess.PIPE, text=True, check=False
     )
     return done.returncode, done.stderr
 
@@ -273,6 +273,48 @@ def test_tables_leave_nothing_either(number: signal.Signals, tmp_path: Path) -> 
         assert list((tmp_path / "out").iterdir()) == []
 
 
+_STOPPED_AS_A_FILE_BEGINS_OR_ENDS = """
+import os, signal, sys
+from contextlib import ExitStack
+from mapper.cli import info, main
+from mapper.io.output_file import OutputFile
+path, moment = sys.argv[1:]
+def stop():
+    assert os.listdir(os.path.dirname(path))
+    signal.raise_signal(signal.SIGTERM)
+def run(args):
+    if moment == "made":
+        make = os.open
+        def made(*words):
+            handle = make(*words)
+            os.open = make
+            stop()
+            return handle
+        os.open = made
+    else:
+        leave = OutputFile.__exit__
+        def leaving(self, *words):
+            stop()
+            leave(self, *words)
+        OutputFile.__exit__ = leaving
+    with ExitStack() as stack:
+        stack.enter_context(OutputFile(path)).write(b"x")
+info.run = run
+sys.argv[1:] = ["info"]
+main.entry()
+"""
+
+
+@pytest.mark.parametrize("moment", ["made", "complete"])
+def test_nothing_is_left_outside_of_a_block(moment: str, tmp_path: Path) -> None:
+    """A signal ends the run when the file is there, before or after its block holds it."""
+    path = tmp_path / "x.bam"
+    assert outcome(_STOPPED_AS_A_FILE_BEGINS_OR_ENDS, str(path), moment) == (
+        143, "fmwave: error: terminated\n",
+    )  # fmt: skip
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_status_is_ours_whatever_python_executes() -> None:
     """Python ends by the signal itself if that comes inside `eval` of a text."""
     code = (
@@ -320,6 +362,16 @@ def test_a_signal_waits_for_the_end_of_a_step() -> None:
         done.append("next step")
     assert done == ["step"]
     signals.stop_raising()
+
+
+def test_a_signal_of_an_ended_run_waits_no_more() -> None:
+    signals.raise_on_signals()
+    with pytest.raises(signals.Terminated):
+        signal.raise_signal(signal.SIGTERM)
+    signals.stop_raising()
+    with signals.waiting(60):
+        assert not signals.is_waiting()
+        signals.raise_waiting()
 
 
 def test_a_signal_that_nobody_asked_for_raises_at_the_end() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, nullcontext
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -14,7 +14,8 @@ import pysam
 import pytest
 
 from mapper.errors import InputFormatError, OutputError
-from mapper.sorting import engine, runs
+from mapper.sorting import engine, output, runs
+from mapper.sorting.bam_index import BamIndex
 from mapper.sorting.engine import Marking, gathered_ranges
 from mapper.sorting.options import MarkOptions, SortOptions
 from mapper.sorting.output import SortedTarget, open_sorted_output
@@ -121,6 +122,51 @@ def test_an_error_in_a_range_ends_the_run(tmp_path: Path):
         finished([data], bam.header, MarkOptions(), 1, 3, 1 << 30, tmp_path)
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_temporary_file_shrinks_while_the_output_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
+):
+    """By tasks that have ended before the file is closed, also where writing fails."""
+    bam = bam_bytes(write_set(np.random.default_rng(1), 3000, Kind(), tmp_path))
+    target = SortedTarget(
+        str(tmp_path / "out.bam"), "bam", "", bam.header, ("c1", "c2"), (5000, 5000)
+    )
+    monkeypatch.setattr(runs, "BLOCK_BYTES", 300)
+    monkeypatch.setattr(output, "RELEASED_RANGES", 1)
+    monkeypatch.setattr(output, "range_bytes", lambda _: 30_000)
+    released: list[int] = []
+    release = SpillFile.release
+
+    def counted(file: SpillFile, parts: Any) -> None:
+        file.fileno()  # still open
+        released.append(sum(n_bytes for _, n_bytes in parts))
+        release(file, parts)
+
+    monkeypatch.setattr(SpillFile, "release", counted)
+    if fails:
+
+        def add(_: BamIndex, part: Any) -> None:
+            if len(released) > 3:
+                raise OutputError("the disk is full")
+
+        monkeypatch.setattr(BamIndex, "add", add)
+    with (
+        ThreadPoolExecutor(3) as executor,
+        pytest.raises(OutputError, match="disk is full") if fails else nullcontext(),
+        open_sorted_output(target, SortOptions(), executor, 3, memory=1) as opened,
+    ):
+        for part in shuffled_runs(bam, np.random.default_rng(2), 5):
+            opened.append(run_of_bytes(part))
+    assert len(released) > 3
+    assert (tmp_path / "out.bam").exists() != fails
+    if not fails:
+        assert all(n_bytes > 0 for n_bytes in released)
+        with pysam.AlignmentFile(str(tmp_path / "out.bam")) as file:
+            found = [(record.reference_id, record.reference_start) for record in file]
+        assert len(found) == len(bam.starts)
+        assert found == sorted(found, key=lambda place: (place[0] < 0, place))
+
+
 def test_records_that_get_lost_are_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """By the number that came in; nothing gets a name."""
     bam = bam_bytes(write_set(np.random.default_rng(1), 60, Kind(), tmp_path))
@@ -128,12 +174,12 @@ def test_records_that_get_lost_are_noticed(tmp_path: Path, monkeypatch: pytest.M
         str(tmp_path / "out.bam"), "bam", "", bam.header, ("c1", "c2"), (5000, 5000)
     )
     monkeypatch.setattr(
-        runs.SortedRuns, "ranges", lambda self: [RecordRange(0, lambda: Records.find(bam.data[:0]))]
+        runs.SortedRuns, "ranges", lambda *_: [RecordRange(0, lambda: Records.find(bam.data[:0]))]
     )
     with (
         ThreadPoolExecutor(1) as executor,
         pytest.raises(OutputError, match=r"records came in and 0 would go out"),
-        open_sorted_output(target, SortOptions(), executor, 1, memory=1 << 20) as output,
+        open_sorted_output(target, SortOptions(), executor, 1, memory=1 << 20) as opened,
     ):
-        output.append(run_of_bytes(bam.data))
+        opened.append(run_of_bytes(bam.data))
     assert not list(tmp_path.glob("*out.bam*"))
