@@ -30,7 +30,7 @@ help:
 	@echo "make simulate      the tests of CUDA kernels in numba's simulator, 5 minutes"
 	@echo "make fuzz          more damaged, odd and mixed input files than the tests read"
 	@echo "make test-profiles every profile of the workflow, with all executor plugins"
-	@echo "make test-slurm    the workflow on a running Slurm with two GPUs (docs/cluster.md), 20 minutes"
+	@echo "make test-slurm    the workflow on a running Slurm with two GPUs (docs/cluster.md), 40 minutes"
 	@echo "make test-sge      the workflow on a running Grid Engine with two GPUs, 10 minutes"
 	@echo "make test-package  build wheels and sdist, install a wheel alone, map with it; 5 minutes"
 	@echo "make docs          the documentation site, into site/; warnings are errors"

@@ -60,6 +60,18 @@ def places_of(alignment: Path, contig: str, reference: str) -> np.ndarray:
     return np.append(np.concatenate(places), n_before)
 
 
+def partners_of(alignment: Path, contig: str, reference: str) -> np.ndarray:
+    """Return the base of `reference` that each base of `contig` is aligned to, or -1: int64."""
+    partners = []
+    n_before = 0
+    for rows in blocks(alignment):
+        of_contig, of_reference = rows[SPECIES[contig]] != GAP, rows[SPECIES[reference]] != GAP
+        places = n_before + np.cumsum(of_reference) - 1
+        partners.append(np.where(of_reference, places, -1)[of_contig])
+        n_before += int(of_reference.sum())
+    return np.concatenate(partners)
+
+
 def lift_name(name: bytes, places: np.ndarray, reference: bytes) -> bytes:
     """Return a read's name of ``simulate.py`` with its true place on the other genome."""
     number, _, starts, ends, strands = name.split(b"!")

