@@ -45,9 +45,9 @@ def device():
     found = find_devices()
     if found.problem:
         pytest.skip(found.problem)
-    from mapper.cuda.api import cuda
+    from mapper.cuda.api import device_context
 
-    with cuda.gpus[0]:
+    with device_context(0):
         yield
 
 

@@ -53,7 +53,7 @@ def touch(index: Index) -> int:
 
 def device_rows(path: Path, ordinals: Sequence[int]) -> dict[str, float]:
     """Return the times on the first of the devices."""
-    from mapper.cuda.api import cuda
+    from mapper.cuda.api import cuda, device_context
     from mapper.cuda.upload import upload
     from mapper.mapping.stages_cuda import DeviceStages
 
@@ -68,7 +68,7 @@ def device_rows(path: Path, ordinals: Sequence[int]) -> dict[str, float]:
     def copy_index() -> None:
         upload(index.fm, "the index")
 
-    with cuda.gpus[ordinal]:
+    with device_context(ordinal):
         load()
         rows = {
             f"copy of as many bytes, {kind} memory, s": _copy_time(n_bytes, locked=locked)

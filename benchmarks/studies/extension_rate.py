@@ -130,14 +130,14 @@ def measure_streams(
     repeats: int,
 ) -> dict[str, Any]:
     """Return loci a second with `n_streams` threads that extend the batch, each in its stream."""
-    from mapper.cuda.api import cuda
+    from mapper.cuda.api import device_context
     from mapper.mapping.stages_cuda import DeviceStages
 
     streams = DeviceStages(index, [0], n_streams=n_streams).streams
     work = [Extension(stream, batch, params, keep) for stream in streams]
 
     def run(extend: Extension, times: int) -> None:
-        with cuda.gpus[0]:
+        with device_context(0):
             for _ in range(times):
                 extend()
 

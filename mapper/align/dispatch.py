@@ -81,10 +81,10 @@ def packed_pairs(
     choice = choose_device(device)
     if choice.backend == CPU:
         return pack_pairs(as_batch(queries, refs), symbols, first_pair, thread_count(threads))
-    from mapper.cuda.api import cuda
+    from mapper.cuda.api import device_context
     from mapper.cuda.memory import page_locked
 
-    with cuda.gpus[choice.ordinals[0]]:
+    with device_context(choice.ordinals[0]):
         return pack_pairs(
             as_batch(queries, refs), symbols, first_pair, thread_count(threads), new=page_locked
         )

@@ -177,10 +177,10 @@ def plan_facts(n: int, device: str) -> list[tuple[str, str]]:
     with_device = mapping_bytes(size_of_index, cores, DEVICE_BATCH_BASES, DEVICE_STREAMS)
     mapping += f"; {_size(with_device)} of the host's for one device and {cores} threads"
     if choice.backend != CPU:
-        from mapper.cuda.api import cuda
+        from mapper.cuda.api import device_context
         from mapper.cuda.memory import free_bytes
 
-        with cuda.gpus[choice.ordinals[0]]:
+        with device_context(choice.ordinals[0]):
             free = free_bytes()
         for needed, text in ((by_device.device_bytes, "index"), (size_of_index, "map")):
             verdict = "fits" if needed <= free else "does not fit"

@@ -25,6 +25,7 @@ import ctypes
 import importlib.util
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -72,6 +73,7 @@ __all__ = [
     "as_device_array",
     "cuda",
     "cuda_driver",
+    "device_context",
     "device_function",
     "intrinsic",
     "is_driver_error",
@@ -264,6 +266,25 @@ def launch_loaded(
 
 
 Result = TypeVar("Result")
+
+
+_CONTEXTS: set[int] = set()
+"""Devices whose contexts have been made."""
+
+
+def device_context(ordinal: int) -> Any:
+    """Return a context manager that makes a device the thread's current one.
+
+    Where a second device's context is made while the first one's is current, numba-cuda (0.30.4)
+    takes the first from the thread's stack and does not put it back: leaving it fails later. So
+    each is made in a thread that has none.
+    """
+    device = cuda.gpus[ordinal]
+    if not SIMULATED and ordinal not in _CONTEXTS:
+        with DRIVER, ThreadPoolExecutor(1) as thread:
+            thread.submit(device.get_primary_context).result()
+            _CONTEXTS.add(ordinal)
+    return device
 
 
 def knowing_its_device(call: Callable[..., Result]) -> Callable[..., Result]:

@@ -328,7 +328,7 @@ def describe_devices() -> list[str]:
     found = find_devices()
     if not found.devices:
         return [f"none; {found.problem}"]
-    from mapper.cuda.api import cuda, is_driver_error, problem_of
+    from mapper.cuda.api import device_context, is_driver_error, problem_of
     from mapper.cuda.memory import free_bytes, total_bytes
 
     lines = []
@@ -339,7 +339,7 @@ def describe_devices() -> list[str]:
             lines.append(f"{line}; cannot be used: {device.problem}")
             continue
         try:
-            with cuda.gpus[device.ordinal]:
+            with device_context(device.ordinal):
                 line += f", {total_bytes() / 1e9:.1f} GB of memory"
                 line += f", {free_bytes() / 1e9:.1f} GB free"
         except Exception as error:

@@ -104,14 +104,14 @@ def profile_facts() -> list[tuple[str, str]]:
             ("GPU profile", f"none: {found.problem}"),
             ("in the config", "gpu: {model: none}"),
         ]
-    from mapper.cuda.api import cuda
+    from mapper.cuda.api import device_context
     from mapper.cuda.memory import multiprocessors, total_bytes
 
     table = read_table()
     cores = len(os.sched_getaffinity(0)) // len(usable)
     facts = []
     for device in usable:
-        with cuda.gpus[device.ordinal]:
+        with device_context(device.ordinal):
             proposal = propose(device.name, total_bytes(), multiprocessors(), table)
         name, row, reason = proposal
         where = f"of cuda:{device.ordinal} {device.name}"

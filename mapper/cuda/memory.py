@@ -218,7 +218,7 @@ class Workspace:
     """A stream of a device with its named arrays, which are kept from batch to batch and grow.
 
     The contents of an array are undefined when it is taken. One thread uses a workspace, with the
-    device current (``with cuda.gpus[ordinal]``) with which it was made.
+    device current (``with device_context(ordinal)``) with which it was made.
 
     Parameters
     ----------

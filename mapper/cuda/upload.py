@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from mapper.cuda.api import DRIVER, SIMULATED, cuda
+from mapper.cuda.api import DRIVER, SIMULATED, cuda, device_context
 from mapper.cuda.arguments import DeviceArray
 from mapper.cuda.memory import copy_in, device_memory, free_bytes
 from mapper.errors import DeviceMemoryError, option
@@ -91,7 +91,7 @@ def _copy(arrays: Sequence[_Pieces]) -> None:
     turn = count()
 
     def work(room: _Room) -> None:
-        with cuda.gpus[ordinal]:
+        with device_context(ordinal):
             while (i := next(turn)) < len(pieces):
                 (host, there), start = pieces[i]
                 n = min(PIECE_BYTES, len(host) - start)

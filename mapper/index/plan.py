@@ -286,10 +286,10 @@ def _plan(
 
 
 def _plan_on(ordinal: int, n: int, params: IndexParams) -> BuildPlan:
-    from mapper.cuda.api import cuda
+    from mapper.cuda.api import device_context
     from mapper.cuda.memory import free_bytes
 
-    with cuda.gpus[ordinal]:
+    with device_context(ordinal):
         return plan_device(n, params, free_bytes())._replace(ordinal=ordinal)
 
 
@@ -341,11 +341,11 @@ def _sort_on_device(
 @contextmanager
 def _device_kernels(plan: BuildPlan, text: PackedText) -> Iterator[tuple[Any, Any]]:
     """Make the plan's device current, for numba and CuPy, with the text in its memory."""
-    from mapper.cuda.api import SIMULATED, cuda
+    from mapper.cuda.api import SIMULATED, device_context
     from mapper.index.suffix_sort_cuda import Kernels
 
     with ExitStack() as stack:
-        stack.enter_context(cuda.gpus[plan.ordinal])
+        stack.enter_context(device_context(plan.ordinal))
         xp: Any = np if SIMULATED else importlib.import_module("cupy")
         if not SIMULATED:
             stack.enter_context(xp.cuda.Device(plan.ordinal))

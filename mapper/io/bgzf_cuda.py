@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from mapper.cuda.api import cuda, kernel, knowing_its_device
+from mapper.cuda.api import cuda, device_context, kernel, knowing_its_device
 from mapper.cuda.arguments import address_of
 from mapper.cuda.memory import (
     Workspace,
@@ -313,7 +313,7 @@ class _Lanes(Generic[LaneKind]):
 
     def _run_on(self, lane: LaneKind, call: Callable[..., Any], *args: Any) -> Any:
         try:
-            with cuda.gpus[lane.ordinal]:
+            with device_context(lane.ordinal):
                 return knowing_its_device(call)(lane, *args)
         finally:
             self._idle.put(lane)
@@ -345,7 +345,7 @@ class DeviceInflater(_Lanes[_Inflating]):
 
     def memory(self, n_bytes: int) -> np.ndarray:
         """Return page-locked memory (uint8)."""
-        with cuda.gpus[self._ordinal]:
+        with device_context(self._ordinal):
             return page_locked(n_bytes, np.dtype(np.uint8))
 
     def decompress(self, parts: Sequence[BlocksPart]) -> list[Done]:
@@ -367,7 +367,7 @@ def _blocks_that_fit(
     """Return how many blocks a group may have on each device, 0 if it is not worth while."""
     fitting = most
     for ordinal in ordinals:
-        with cuda.gpus[ordinal]:
+        with device_context(ordinal):
             room = int(MEMORY_SHARE * free_bytes())
         fitting = min(fitting, room // (ordinals.count(ordinal) * n_streams * bytes_per_block))
     return fitting if fitting >= _LEAST_BLOCKS else 0
@@ -380,7 +380,7 @@ def _open_lanes(
     lanes = []
     try:
         for ordinal in ordinals:
-            with cuda.gpus[ordinal]:
+            with device_context(ordinal):
                 lanes += [lane(ordinal) for _ in range(n_streams)]
     except DeviceMemoryError as error:
         log.debug("%s; the host does this work", error)

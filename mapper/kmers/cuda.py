@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mapper.batch import KmerBatch, KmerHits
-from mapper.cuda.api import cuda, kernel
+from mapper.cuda.api import cuda, device_context, kernel
 from mapper.cuda.memory import Workspace, device_memory, free_bytes, multiprocessors
 from mapper.cuda.upload import upload
 from mapper.cuda.worklist import offsets_of
@@ -211,7 +211,7 @@ class CudaKmerSearch:
         self._fm = fm
         self._capacity = list_capacity
         self._most_capacity = LIST_GROWTH * list_capacity
-        with cuda.gpus[ordinal]:
+        with device_context(ordinal):
             self._space = Workspace()
             self._n_blocks = BLOCKS_PER_SM * multiprocessors()
             self._bounds = upload(bounds, "the table of contigs")
@@ -224,7 +224,7 @@ class CudaKmerSearch:
         DeviceMemoryError
             If a single k-mer does not fit the device.
         """
-        with cuda.gpus[self._ordinal]:
+        with device_context(self._ordinal):
             return search_in_pieces(self._search_or_grow, kmers, self._capacity)
 
     def _search_or_grow(self, kmers: KmerBatch, capacity: int) -> KmerHits:

@@ -147,14 +147,14 @@ def make_searchers(index: Index, job: SeedJob) -> list[Callable[[KmerBatch], Kme
         wanted = table_len_for_work(fm, job.params, kmers_at_most(job), free)
         fm = with_table(fm, wanted, job.threads)
         return [CpuKmerSearch(fm, bounds, job.params) for _ in range(job.threads)]
-    from mapper.cuda.api import cuda
+    from mapper.cuda.api import device_context
     from mapper.index.cuda import device_index
     from mapper.kmers.cuda import CudaKmerSearch, device_contexts
 
     on_device = {}
     for ordinal in job.device.ordinals:
         if ordinal not in on_device:
-            with cuda.gpus[ordinal]:
+            with device_context(ordinal):
                 fm = device_index(index.fm, job.params.kmer_len)
                 on_device[ordinal] = fm, device_contexts(fm, job.params)
     return [

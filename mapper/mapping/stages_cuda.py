@@ -24,7 +24,7 @@ from mapper.batch_ops import (
     slice_reads,
 )
 from mapper.chain.cuda import download_links, find_loci, link_anchors
-from mapper.cuda.api import cuda, knowing_its_device
+from mapper.cuda.api import device_context, knowing_its_device
 from mapper.cuda.halving import Halves, in_halves
 from mapper.cuda.memory import Workspace, free_bytes, result_memory
 from mapper.cuda.upload import upload
@@ -109,7 +109,7 @@ class DeviceStages:
         self, index: Index, ordinals: Sequence[int], n_streams: int = DEVICE_STREAMS
     ) -> None:
         def open_device(ordinal: int) -> list[StreamWorkspace]:
-            with cuda.gpus[ordinal]:
+            with device_context(ordinal):
                 fm = upload(index.fm, f"the index {index.meta.source_name}")
                 text_planes = fm.ref_planes
                 if index.unmasked_planes is not None:
@@ -196,14 +196,14 @@ class DeviceStages:
         """Call a function with an idle stream, on its device."""
         stream = self._idle.get()
         try:
-            with cuda.gpus[stream.ordinal]:
+            with device_context(stream.ordinal):
                 return knowing_its_device(call)(stream, *args)
         finally:
             self._idle.put(stream)
 
 
 def _batch_bases(ordinal: int, n_streams: int) -> int:
-    with cuda.gpus[ordinal]:
+    with device_context(ordinal):
         return device_batch_bases(free_bytes(), n_streams)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -186,6 +188,44 @@ def test_threads_load_kernels_one_at_a_time(monkeypatch):
     handles = [future.result() for future in found]
     assert handles[:5] == handles[5:10] == handles[10:15] == handles[15:]
     assert loaded == [(int,)] * 5
+
+
+def test_contexts_are_made_in_threads_that_have_none(monkeypatch):
+    pytest.importorskip("numba_cuda")
+    from mapper.cuda import api
+
+    made = []
+    devices = [
+        SimpleNamespace(get_primary_context=lambda n=n: made.append((n, threading.get_ident())))
+        for n in range(2)
+    ]
+    monkeypatch.setattr(api, "cuda", SimpleNamespace(gpus=devices))
+    monkeypatch.setattr(api, "SIMULATED", False)
+    monkeypatch.setattr(api, "_CONTEXTS", set())
+    for n in (0, 1, 0, 1):
+        assert api.device_context(n) is devices[n]
+    assert [n for n, _ in made] == [0, 1]
+    assert threading.get_ident() not in [thread for _, thread in made]
+
+
+@pytest.mark.gpu
+def test_devices_become_current_inside_each_other(device):
+    """In a new process, where no device has a context yet."""
+    from mapper.cuda.devices import find_devices
+
+    if len(find_devices().devices) < 2:
+        pytest.skip("needs two devices")
+    code = """
+from mapper.cuda.api import cuda, device_context
+for _ in range(2):
+    with device_context(0):
+        with device_context(1):
+            with device_context(0):
+                assert cuda.current_context().device.id == 0
+            assert cuda.current_context().device.id == 1
+        assert cuda.current_context().device.id == 0
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_bit_counts_are_single_instructions():

@@ -42,7 +42,7 @@ def snakemake(
     *options: str,
     snakefile: Path = ROOT / "workflow" / "Snakefile",
     profile: str = "local-cpu",
-    timeout: int = 280,
+    timeout: int = 600,
     first_on_path: Path | None = None,
     env: dict[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:

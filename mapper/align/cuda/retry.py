@@ -18,7 +18,7 @@ import numpy as np
 from mapper.align.edit.wavefront import Ends
 from mapper.align.packing import PackedPairs
 from mapper.align.result import HEURISTIC, OK, OVER_LIMIT, Columns
-from mapper.cuda.api import cuda, kernel
+from mapper.cuda.api import cuda, device_context, kernel
 from mapper.cuda.memory import Workspace
 
 DONE, UNSOLVED, CUT = range(3)
@@ -78,7 +78,7 @@ _SPACES_LOCK = threading.Lock()
 def workspace_of(ordinal: int, number: int = 0) -> Iterator[Workspace]:
     """Lend a workspace of a device to one thread; workspaces are kept from call to call."""
     key = ordinal, number
-    with cuda.gpus[ordinal]:
+    with device_context(ordinal):
         with _SPACES_LOCK:
             if key not in _SPACES:
                 _SPACES[key] = (threading.Lock(), Workspace())

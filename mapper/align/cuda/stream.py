@@ -46,7 +46,7 @@ from mapper.align.cuda.sources import PackedSource, sides_at
 from mapper.align.cuda.staging import Source, Staging, buffer_words
 from mapper.align.cuda.trace import host_time, mark
 from mapper.align.result import Columns, PairAlignments
-from mapper.cuda.api import cuda
+from mapper.cuda.api import device_context
 from mapper.cuda.launch import BoundKernel, Calls
 from mapper.cuda.memory import Workspace, is_page_locked, page_locked, total_bytes
 from mapper.errors import DeviceError, DeviceMemoryError
@@ -182,7 +182,7 @@ class ChunkStream:
         self._calls.forget()
 
     def _device(self) -> AbstractContextManager[Any]:
-        return nullcontext() if self._is_current else cuda.gpus[self._ordinal]
+        return nullcontext() if self._is_current else device_context(self._ordinal)
 
     def wait(self) -> None:
         """Wait for everything queued."""
@@ -294,7 +294,7 @@ def chunk_stream(
     if stream is None or not stream.suits(plan, most_pairs, n_words, want_path):
         if stream is not None:
             most_pairs, n_words = max(most_pairs, stream.most_pairs), max(n_words, stream.n_words)
-        with cuda.gpus[ordinal]:
+        with device_context(ordinal):
             stream = ChunkStream(ordinal, space, plan, most_pairs, n_words, want_path)
         space.kept["chunk stream"] = stream
     stream.begin(is_current)
@@ -334,7 +334,7 @@ def streamed_pass(
                 return _in_chunks(spaces, plan, source, want_path, threads, most_pairs)
             except DeviceMemoryError as error:
                 for ordinal, space in spaces:
-                    with cuda.gpus[ordinal]:
+                    with device_context(ordinal):
                         space.release()
                 most_pairs //= 4
                 log.debug("%s; going on with chunks of %d pairs", error, most_pairs)

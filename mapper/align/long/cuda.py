@@ -41,7 +41,7 @@ from mapper.align.edit.wavefront import (
 from mapper.align.edit.wavefront import BOUND as SEARCH_BOUND
 from mapper.align.long.search import Part, Search
 from mapper.align.matches import NULL, Pair, Strings
-from mapper.cuda.api import DRIVER, SIMULATED, cuda, device_function, kernel
+from mapper.cuda.api import DRIVER, SIMULATED, cuda, device_context, device_function, kernel
 from mapper.cuda.memory import device_memory
 from mapper.cuda.warp import WARP, WarpLanes
 from mapper.jit.intrinsics import reversed_bits
@@ -245,7 +245,7 @@ class LongPair:
     def __init__(self, ordinal: int, pair: Pair) -> None:
         self.ordinal = ordinal
         self.shift = int(pair.shift)
-        with cuda.gpus[ordinal]:
+        with device_context(ordinal):
             self._query = _both_ways(pair.query_words)
             self._ref = _both_ways(pair.ref_words)
 
@@ -311,7 +311,7 @@ class DeviceSearch(Search):
                 status = self.steps(n_steps)
                 if status != GOING:
                     return status
-        with cuda.gpus[self._on_device.ordinal]:
+        with device_context(self._on_device.ordinal):
             if self._cells is None:
                 self._upload_rows()
             status = self._launch()
@@ -321,7 +321,7 @@ class DeviceSearch(Search):
         """Return the arrays that :meth:`restore` needs, here or on a device."""
         if self._cells is not None:
             lo, hi = int(self._device_state[LO]), int(self._device_state[HI])
-            with cuda.gpus[self._on_device.ordinal]:
+            with device_context(self._on_device.ordinal):
                 self._take_rows(lo, hi, lo, hi)
         return super().saved()
 

@@ -37,7 +37,7 @@ from mapper.align.matrix.cuda_query_pairs import trace_query_pairs
 from mapper.align.matrix.plan_query_pairs import QueryPairPlan, plan_query_pairs
 from mapper.align.matrix.scoring import CodedPairs, Scoring, costs_of, padded_scores, without_memory
 from mapper.align.result import NO_MEMORY, NO_SCORE, OK, Columns, PairAlignments
-from mapper.cuda.api import SHARED_BYTES, SIMULATED, cuda
+from mapper.cuda.api import SHARED_BYTES, SIMULATED, cuda, device_context
 from mapper.cuda.halving import Halves, in_halves
 from mapper.cuda.memory import (
     Workspace,
@@ -295,7 +295,7 @@ class MatrixWorker:
             )
         self._ordinal = ordinal
         self._scoring = scoring
-        with cuda.gpus[ordinal], _spaces_lock:
+        with device_context(ordinal), _spaces_lock:
             if (ordinal, number) not in _spaces:
                 space = Workspace(stream=priority_stream())
                 _spaces[ordinal, number] = (threading.Lock(), space, cuda.stream())
@@ -329,7 +329,7 @@ class MatrixWorker:
             join = partial(joined, want_path=self._scoring.cigar)
             return Halves([pairs.part(0, n // 2), pairs.part(n // 2, n)], join)
 
-        with cuda.gpus[self._ordinal], self._lock:
+        with device_context(self._ordinal), self._lock:
             return in_halves(self._align, pairs, halve, self._space.release)
 
     def _align(self, pairs: CodedPairs) -> PairAlignments:

@@ -219,6 +219,7 @@ def test_kernels_that_solve_few_pairs_idle(device: str, monkeypatch: pytest.Monk
     """Results do not depend on the chunks before."""
     from mapper.align.cuda import retry, stream
     from mapper.align.edit import cuda_plan
+    from mapper.cuda.api import device_context
     from mapper.cuda.memory import copy_out
 
     made, chain_for = [], cuda_plan.chain_for
@@ -230,7 +231,7 @@ def test_kernels_that_solve_few_pairs_idle(device: str, monkeypatch: pytest.Monk
     def idle():
         found = []
         for space, chain in made:
-            with retry.cuda.gpus[0]:
+            with device_context(0):
                 counts = np.empty(len(chain.idle), np.int32)
                 copy_out(counts, chain.idle, len(counts), space.stream)
                 space.synchronize()
