@@ -31,6 +31,8 @@ for module in (
     "snakemake_storage_plugin_fs",
 ):
     pytest.importorskip(module, reason=f"{module} is not installed: make test-profiles")
+if shutil.which("rsync") is None:
+    pytest.skip("rsync, by which files are put into storage, is missing", allow_module_level=True)
 from tests.helpers.made_up_kubernetes import IMAGE, NAMESPACE, MadeUpKubernetes  # noqa: E402
 
 pytestmark = [needs_snakemake, pytest.mark.slow]

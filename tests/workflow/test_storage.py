@@ -33,9 +33,12 @@ pytestmark = needs_snakemake
 
 
 @pytest.mark.skipif(
-    importlib.util.find_spec("snakemake_storage_plugin_fs") is None
-    or shutil.which("rsync") is None,
-    reason="snakemake-storage-plugin-fs or rsync is not installed: make test-profiles",
+    importlib.util.find_spec("snakemake_storage_plugin_fs") is None,
+    reason="snakemake-storage-plugin-fs is not installed: make test-profiles",
+)
+@pytest.mark.skipif(
+    shutil.which("rsync") is None,
+    reason="rsync, by which files are put into storage, is missing",
 )
 def test_a_run_whose_files_lie_in_storage(tmp_path):
     """A folder stands for the object store; the unit is scattered."""
