@@ -136,6 +136,7 @@ class SortedOutput:
         for part in gathered_ranges(one.ranges, self._executor, 1, marking):
             index.add(part.index_part)
         index.write(np.array([0, 1]))
+        one.to_release(0)
 
     def encode(self, records: RecordBatch, reads: ReadBatch) -> Run:
         """Return a batch of records, sorted and encoded. Any thread may call this."""
@@ -198,7 +199,8 @@ def open_sorted_output(
         runs = sorter.finish(target.open_inflater)
         n_records = sorter.n_records
         # Runs with a name may be needed again.
-        release = _Release(runs, file, executor) if saved is None else None
+        keeps_file = saved is not None or runs.are_in_memory
+        release = None if keeps_file else _Release(runs, file, executor)
         try:
             output.duplicates = write_sorted(
                 partial(runs.ranges, range_bytes(n_threads)), lambda: n_records, target,

@@ -325,6 +325,11 @@ class SortedRuns:
         self._cut: list[tuple[Cut, Cut]] = []  # of the ranges
         self._released = np.array([run.offsets[0] for run in spilled], np.int64)
 
+    @property
+    def are_in_memory(self) -> bool:
+        """True if none of them is in the temporary file."""
+        return not self._spilled
+
     def ranges(self, target: int = RANGE_BYTES) -> list[RecordRange]:
         """Cut the order into ranges of about `target` bytes."""
         self._cut = self.cut(target)
