@@ -25,7 +25,6 @@ import ctypes
 import importlib.util
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -37,6 +36,7 @@ from mapper.jit.accelerate import (
     CACHE_DIR,  # sets numba's cache directory, before any kernel
     announcer,
 )
+from mapper.parallel.pool import thread_pool
 
 INSTALL = "install it with pip install 'fmwave[gpu]' (CUDA 12) or 'fmwave[gpu-cu13]' (CUDA 13)"
 
@@ -281,7 +281,7 @@ def device_context(ordinal: int) -> Any:
     """
     device = cuda.gpus[ordinal]
     if not SIMULATED and ordinal not in _CONTEXTS:
-        with DRIVER, ThreadPoolExecutor(1) as thread:
+        with DRIVER, thread_pool(1) as thread:
             thread.submit(device.get_primary_context).result()
             _CONTEXTS.add(ordinal)
     return device
