@@ -265,9 +265,6 @@ def launch_loaded(
         cuda_driver.driver.cuLaunchKernel(*given, 0)
 
 
-Result = TypeVar("Result")
-
-
 _CONTEXTS: set[int] = set()
 """Devices whose contexts have been made."""
 
@@ -285,6 +282,9 @@ def device_context(ordinal: int) -> Any:
             thread.submit(device.get_primary_context).result()
             _CONTEXTS.add(ordinal)
     return device
+
+
+Result = TypeVar("Result")
 
 
 def knowing_its_device(call: Callable[..., Result]) -> Callable[..., Result]:

@@ -136,7 +136,7 @@ class SortedOutput:
         for part in gathered_ranges(one.ranges, self._executor, 1, marking):
             index.add(part.index_part)
         index.write(np.array([0, 1]))
-        one.to_release(0)
+        one.to_release(0)  # else compiled in the middle of a sort that has spilled
 
     def encode(self, records: RecordBatch, reads: ReadBatch) -> Run:
         """Return a batch of records, sorted and encoded. Any thread may call this."""

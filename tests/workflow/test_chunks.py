@@ -54,7 +54,7 @@ def test_chunks_give_the_records_of_the_whole(tmp_path):
     config += f"scratch: {tmp_path / 'node'}\n"  # one copy of the index for all jobs
     directory = project(tmp_path, config, samples, units)
 
-    run = snakemake(directory, "--until", "finish_sample", "map_sample", timeout=600)
+    run = snakemake(directory, "--until", "finish_sample", "map_sample")
 
     assert run.returncode == 0, run.stdout
     mapped = directory / "results" / "mapped"
