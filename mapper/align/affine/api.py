@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache, partial
 from math import gcd
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
 import numpy as np
 
@@ -19,7 +19,15 @@ from mapper.align.dispatch import PairInput, align_pairs
 from mapper.align.packing import PackedPairs
 from mapper.align.pairs import MAX_LENGTH, Sequences, limit_of
 from mapper.align.result import Columns, PairAlignment, PairAlignments
-from mapper.align.single import PairResult, align_one, is_cpu, is_single, joined_letters, scalar_of
+from mapper.align.single import (
+    Align,
+    PairResult,
+    align_one,
+    is_cpu,
+    is_single,
+    joined_letters,
+    scalar_of,
+)
 from mapper.align.spans import Span, ends_of
 from mapper.align.threads import Part, check_threads, run_parts, thread_count
 from mapper.cuda.devices import choose_device
@@ -413,15 +421,12 @@ def align_extension(
     >>> align_extension("ACGTACGTTTTTT", "ACGTACGTAAAAAA", cigar=True).cigar
     '8=5S'
     """
-    match, penalties = _kept_scores((*scores,))
-    drop = NO_X_DROP if x_drop is None else limit_of("x_drop", x_drop, _GREATEST_X_DROP)
-    check_memory(memory)
+    match, penalties, drop, extend_one = _kept_scheme((*scores,), x_drop, memory)
     if is_single(queries, refs):
         letters = joined_letters(queries, refs)
         if letters is not None and is_cpu(device):
             check_threads(threads)
-            run = partial(align_one_extension, *penalties, match, drop, memory)
-            return align_one(run, letters, symbols, cigar, first_pair)
+            return align_one(extend_one, letters, symbols, cigar, first_pair)
         return scalar_of(
             align_extension(
                 [queries], [refs], scores=scores, x_drop=x_drop, cigar=cigar, symbols=symbols,
@@ -466,4 +471,21 @@ def check_scores(scores: tuple[int, int, int, int]) -> tuple[int, AffinePenaltie
     return a, AffinePenalties(p.mismatch, p.gap_open, p.gap_extend)
 
 
-_kept_scores = lru_cache(maxsize=64)(check_scores)
+class _Scheme(NamedTuple):
+    """How pairs are extended."""
+
+    match: int
+    penalties: AffinePenalties
+    drop: int
+    one: Align
+    """Extends a pair of two strings."""
+
+
+@lru_cache(maxsize=64)
+def _kept_scheme(scores: tuple[int, int, int, int], x_drop: int | None, memory: int) -> _Scheme:
+    """Check the numbers of an extension, once: two strings are extended in ten microseconds."""
+    match, penalties = check_scores(scores)
+    drop = NO_X_DROP if x_drop is None else limit_of("x_drop", x_drop, _GREATEST_X_DROP)
+    check_memory(memory)
+    one = partial(align_one_extension, *penalties, match, drop, memory)
+    return _Scheme(match, penalties, drop, one)
