@@ -46,7 +46,7 @@ def test_two_gpus_two_jobs_at_a_time_and_the_local_result(tmp_path, expected, no
 
     watcher = threading.Thread(target=watch)
     watcher.start()
-    status = wait_for_exit(process)
+    status = wait_for_exit(process, LONG_LIMIT)
     watcher.join()
 
     assert status == 0, (directory / "run.log").read_text()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import runpy
+import shutil
 import subprocess
 import sys
 import time
@@ -130,3 +133,25 @@ def test_an_index_that_is_not_there_is_an_error(tmp_path, folder):
     assert job.returncode == 1
     assert out == ""
     assert "none.fmw" in err
+
+
+@pytest.mark.parametrize("why", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
+def test_a_disk_without_room(tmp_path, folder, monkeypatch, capsys, why):
+    """The job reads the index where it is, and says so; nothing of the copy is left."""
+    index = make(tmp_path / "a.fmw", "one")
+    stage_index = runpy.run_path(str(SCRIPT))["stage"]
+
+    def copy(source: Path, to: Path) -> None:
+        (to / source.name).write_text("o")
+        raise OSError(why, os.strerror(why))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "copy2", copy)
+        if why == errno.EIO:
+            with pytest.raises(OSError, match="Input/output error"):
+                stage_index(index, folder)
+        else:
+            assert stage_index(index, folder) == index
+            assert f"no room for a copy of {index}" in capsys.readouterr().err
+    assert [path.suffix for path in folder.iterdir()] == [".lock"]
+    assert (staged(index, folder) / "blocks.npy").read_text() == "one"  # there is room again

@@ -12,6 +12,7 @@ uses the copy; if the last began long ago, it removes it.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import os
@@ -22,6 +23,7 @@ from contextlib import suppress
 from pathlib import Path
 
 UNUSED_DAYS = 14  # after which a copy is removed
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 def open_locked(path: Path, kind: int) -> int | None:
@@ -66,7 +68,11 @@ def remove_unused(folder: Path, keep: Path) -> None:
 
 
 def stage(index: Path, folder: Path) -> Path:
-    """Return the path of the copy, after making it if it is not there; a lock on it stays open."""
+    """Return the path of the copy, after making it if it is not there; a lock on it stays open.
+
+    On a full disk it is the path of the index itself: a node whose disk is full would take job
+    after job and fail each.
+    """
     digest = hashlib.sha256((index / "meta.json").read_bytes()).hexdigest()[:16]
     lock = folder / f".fmwave-{digest}.fmw.lock"
     copy, half = copy_of(lock)
@@ -76,7 +82,21 @@ def stage(index: Path, folder: Path) -> Path:
     assert file is not None
     if not copy.exists():
         shutil.rmtree(half, ignore_errors=True)  # a dead job's
-        shutil.copytree(index, half)
+        try:
+            half.mkdir()
+            for path in index.iterdir():  # copytree() does not say why it failed
+                shutil.copy2(path, half)
+        except OSError as error:
+            shutil.rmtree(half, ignore_errors=True)
+            os.close(file)
+            if error.errno not in NO_ROOM:
+                raise
+            print(
+                f"stage_index.py: {folder} has no room for a copy of {index} ({error.strerror}): "
+                "the index is read where it is, more slowly if that is a network's disk",
+                file=sys.stderr,
+            )
+            return index
         half.rename(copy)
     # First, for in becoming a shared one a lock is free for a moment; its time then keeps the copy.
     os.utime(file)
