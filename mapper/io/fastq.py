@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mapper.batch import MIN_COST, NO_OFFSETS, NO_TAGS, ReadBatch
-from mapper.errors import InputFormatError, UsageError
+from mapper.errors import InputFormatError, UsageError, option
 from mapper.io import fastq_parser as parser
 from mapper.io.batch_reader import BatchReader, RawBatch, bytes_ahead, parsed_batch
 from mapper.io.bgzf_reader import SharedInflating
@@ -500,7 +500,9 @@ def check_files(paths: Sequence[str], interleaved: bool) -> None:
     if len(paths) not in (1, 2):
         raise UsageError(f"{len(paths)} read files; give one, or two files of mates")
     if len(paths) == 2 and interleaved:
-        raise UsageError("two read files cannot be interleaved; give one, or drop the option")
+        raise UsageError(
+            f"two read files cannot be interleaved; give one, or leave out {option('interleaved')}"
+        )
     if len(paths) == 2 and same_file(*paths):
         raise UsageError(f"{paths[0]} given twice; give the two files of mates")
 

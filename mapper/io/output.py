@@ -255,7 +255,8 @@ def format_of(path: str) -> str:
         return "sam"
     if extension not in FORMATS:
         raise UsageError(
-            f"output {path}: name it .bam, .cram, .sam or .paf, or give the format by option"
+            f"output {path}: name it .bam, .cram, .sam or .paf, or give the format "
+            f"({option('output_format')})"
         )
     return extension
 

@@ -13,7 +13,7 @@ json = snakemake.output.get("json", "")
 reads = snakemake.input.reads
 reads = [reads] if isinstance(reads, str) else list(reads)
 if len(reads) not in (1, 2):
-    raise ValueError(f"input reads: one FASTQ file or two of mates are expected, not {len(reads)}")
+    raise ValueError(f"input reads: {len(reads)} files; one or two of mates are expected")
 
 options = ["--read-group", read_group] if read_group else []
 options += ["--json-stats", json] if json else []
