@@ -8,7 +8,7 @@ from itertools import accumulate
 import numpy as np
 
 from mapper.dna import CODE_OF_ASCII, NOT_A_BASE
-from mapper.errors import InputFormatError
+from mapper.errors import InputFormatError, option
 from mapper.io import fastq_parser as parser
 
 FIX_FILE = "repair or re-export the file"
@@ -114,7 +114,9 @@ def explain(status: int, name: str, number: int, record: bytes, where: int) -> I
     if status == parser.BAD_COMMENT:
         field = record[where:].split(b"\n", 1)[0].split(b"\t", 1)[0].rstrip(b"\r")
         if field.startswith(b"RG:"):
-            reason = f"{show(field)} in the comment: read groups are given by option"
+            reason = (
+                f"{show(field)} in the comment: a read group is given by {option('read_group')}"
+            )
             return format_error(name, number, reason, "or map the BAM file that it came from")
         return format_error(
             name, number, f"{show(field)} in the comment is no SAM tag (TAG:TYPE:VALUE)",

@@ -196,7 +196,9 @@ def test_comments_that_are_no_tags(tmp_path, comment):
 def test_read_groups_are_not_taken_from_comments(tmp_path):
     path = tmp_path / "r.fq"
     path.write_text("@a RG:Z:x\nA\n+\nI\n")
-    with pytest.raises(InputFormatError, match="'RG:Z:x' in the comment: read groups are given"):
+    with pytest.raises(
+        InputFormatError, match="'RG:Z:x' in the comment: a read group is given by read_group"
+    ):
         read_all(path, keep_comments=True)
 
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -155,3 +156,14 @@ def test_a_disk_without_room(tmp_path, folder, monkeypatch, capsys, why):
             assert f"no room for a copy of {index}" in capsys.readouterr().err
     assert [path.suffix for path in folder.iterdir()] == [".lock"]
     assert (staged(index, folder) / "blocks.npy").read_text() == "one"  # there is room again
+
+
+def test_a_disk_that_has_less_room_is_not_filled(tmp_path, folder, monkeypatch, capsys):
+    index = make(tmp_path / "a.fmw", "one")
+    stage_index = runpy.run_path(str(SCRIPT))["stage"]
+    n_bytes = sum(path.stat().st_size for path in index.iterdir())
+    monkeypatch.setattr(shutil, "copy2", lambda *_: pytest.fail("a file was copied"))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=n_bytes - 1))
+    assert stage_index(index, folder) == index
+    assert "No space left on device" in capsys.readouterr().err
+    assert [path.suffix for path in folder.iterdir()] == [".lock"]

@@ -84,7 +84,11 @@ def stage(index: Path, folder: Path) -> Path:
         shutil.rmtree(half, ignore_errors=True)  # a dead job's
         try:
             half.mkdir()
-            for path in index.iterdir():  # copytree() does not say why it failed
+            files = list(index.iterdir())
+            # Not by trying alone: each job of the node would fill the disk once more.
+            if sum(path.stat().st_size for path in files) > shutil.disk_usage(half).free:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            for path in files:  # copytree() does not say why it failed
                 shutil.copy2(path, half)
         except OSError as error:
             shutil.rmtree(half, ignore_errors=True)
