@@ -81,12 +81,14 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    """Import a public name when it is asked for, so that the command's help stays instant."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = getattr(importlib.import_module(_HOMES[name]), name)
-    return found
+if not TYPE_CHECKING:  # else a user's type checker takes any name for one of ours
+
+    def __getattr__(name: str) -> Any:
+        """Import a public name when it is asked for: the command's help stays instant."""
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        found = globals()[name] = getattr(importlib.import_module(_HOMES[name]), name)
+        return found
 
 
 def __dir__() -> list[str]:

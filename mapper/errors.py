@@ -86,6 +86,13 @@ def naming_command_options(names: Mapping[str, str]) -> Iterator[None]:
         _COMMAND_NAMES.pop()
 
 
+def build_call(reference: str) -> str:
+    """Return how users build an index of a FASTA file: a command, or a call in Python."""
+    if _COMMAND_NAMES:
+        return f"'fmwave index {reference}'"
+    return f"mapper.Index.build({reference!r})"
+
+
 def option(name: str, value: object = None) -> str:
     """Return how users give an option: ``--name value``, or ``name=value`` in Python.
 

@@ -32,6 +32,7 @@ from mapper.align.pairs import (
     MAX_LENGTH,
     TOO_LONG,
     PairBatch,
+    as_list,
     batch_of,
     check_numbers,
 )
@@ -270,7 +271,9 @@ def cpu_pairs(queries: Any, refs: Any, symbols: str, first_pair: int) -> CpuPair
     """
     check_symbols(symbols)
     if _is_list(queries) and _is_list(refs):
-        pairs = StringPairs(_as_list(queries), _as_list(refs), symbols, first_pair)
+        pairs = StringPairs(
+            as_list(queries, "queries"), as_list(refs, "refs"), symbols, first_pair
+        )  # fmt: skip
         check_numbers(len(pairs.queries), len(pairs.refs))
         return pairs
     return LetterPairs(batch_of(queries, refs, padded=False), symbols, first_pair)
@@ -281,10 +284,6 @@ def _is_list(sequences: Any) -> bool:
     if isinstance(sequences, (Path, str, bytes)):
         return False
     return not (isinstance(sequences, tuple) and any(isinstance(s, np.ndarray) for s in sequences))
-
-
-def _as_list(sequences: Any) -> list[Any]:
-    return sequences if isinstance(sequences, list) else list(sequences)
 
 
 class _Strings:

@@ -23,9 +23,12 @@ def limit_of(name: str, limit: int | None, most: int) -> int:
     """Return `limit`, or `most` for None; raise UsageError unless it is a whole number >= 0."""
     if limit is None:
         return most
-    if not (limit >= 0 and limit == limit // 1):
-        raise UsageError(f"{name} {limit}: a whole number, 0 or more, is expected")
-    return int(min(limit, most))
+    try:
+        if limit >= 0 and limit == limit // 1:
+            return int(min(limit, most))
+    except TypeError:  # no number
+        pass
+    raise UsageError(f"{name} {limit!r}: a whole number, 0 or more, is expected")
 
 
 def check_side(start: np.ndarray, end: np.ndarray, side: str, threads: int) -> None:
@@ -169,12 +172,22 @@ def sequence_set(
         if padded:
             letters = np.concatenate([letters, np.zeros(PADDING, np.uint8)])
     else:
-        letters, lengths = _joined(list(sequences), side)
+        letters, lengths = _joined(as_list(sequences, side), side)
         offsets = np.zeros(len(lengths) + 1, np.int64)
         np.cumsum(lengths, out=offsets[1:])
         if lengths.max(initial=0) > MAX_LENGTH:
             raise UsageError(f"{side}: {TOO_LONG}")
     return letters, offsets
+
+
+def as_list(sequences: Any, side: str) -> list[Any]:
+    """Return sequences as a list; raise UsageError for what has no items."""
+    if isinstance(sequences, list):
+        return sequences
+    try:
+        return list(sequences)
+    except TypeError as error:
+        raise UsageError(f"{side}: {sequences!r:.60} is no list of sequences") from error
 
 
 def _joined(sequences: list[Any], side: str) -> tuple[np.ndarray, np.ndarray]:

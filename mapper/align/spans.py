@@ -38,8 +38,9 @@ def ends_of(span: Span) -> Ends:
         if span not in SPANS:
             raise UsageError(f"span {span!r}: one of {', '.join(SPANS)} is expected")
         return SPANS[span]
-    if len(span) != 4 or min(span) < 0 or any(int(free) != free for free in span):
-        raise UsageError(
-            f"span {span}: four whole numbers of free symbols, 0 or more, are expected"
-        )
-    return Ends(*(min(int(free), ALL) for free in span))
+    try:
+        if len(span) == 4 and min(span) >= 0 and all(int(free) == free for free in span):
+            return Ends(*(min(int(free), ALL) for free in span))
+    except TypeError:  # no numbers
+        pass
+    raise UsageError(f"span {span!r}: four whole numbers of free symbols, 0 or more, are expected")

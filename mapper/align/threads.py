@@ -10,7 +10,7 @@ from typing import Generic, NamedTuple, TypeVar
 import numpy as np
 
 from mapper.align.result import Columns, PairAlignments, clear_columns, empty_columns
-from mapper.errors import UsageError
+from mapper.errors import UsageError, option
 from mapper.parallel.map import MAX_THREADS, map_in_threads
 from mapper.parallel.pool import kept_pool, leased_pool
 
@@ -51,9 +51,9 @@ def thread_count(threads: int | None) -> int:
     """
     if threads is None:
         return len(os.sched_getaffinity(0))
-    if not 1 <= threads <= MAX_THREADS:
-        raise UsageError(f"threads {threads}: 1 to {MAX_THREADS} is expected")
-    return threads
+    if not isinstance(threads, (int, np.integer)) or not 1 <= threads <= MAX_THREADS:
+        raise UsageError(f"{option('threads', threads)}: 1 to {MAX_THREADS} is expected")
+    return int(threads)
 
 
 def check_threads(threads: int | None) -> None:

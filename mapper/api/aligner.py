@@ -171,11 +171,11 @@ class Aligner:
     ) -> None:
         self._closed = True
         _check_names(options)
-        if threads is not None and not isinstance(threads, int):
-            raise UsageError(f"threads={threads!r}: a whole number is expected")
         self._threads = thread_count(threads)
-        if batch_bases is not None and batch_bases < 1:
-            raise UsageError(f"batch_bases={batch_bases}: at least 1 is expected")
+        if batch_bases is not None and not (isinstance(batch_bases, int) and batch_bases >= 1):
+            raise UsageError(f"batch_bases={batch_bases!r}: a whole number from 1 on is expected")
+        if read_group is not None and not isinstance(read_group, str):
+            raise UsageError(f"read_group={read_group!r}: a line of text is expected")
         params = map_params({**options, "preset": preset})
         checks = None
         self._folder: Path | None = None

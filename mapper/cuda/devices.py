@@ -185,7 +185,7 @@ class FoundDevices(NamedTuple):
 
 def check_device_name(text: str) -> None:
     """Raise UsageError unless `text` is a value of ``--device``; no device is asked."""
-    if not _PATTERN.fullmatch(text):
+    if not isinstance(text, str) or not _PATTERN.fullmatch(text):
         raise UsageError(f"{option('device', text)}: {EXPECTED}")
 
 

@@ -27,7 +27,7 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 from isal.isal_zlib import crc32
 
-from mapper.errors import IndexFormatError, OutputError, UsageError, option
+from mapper.errors import IndexFormatError, OutputError, UsageError, build_call, option
 from mapper.index.fm import SUPERBLOCK_SHIFT, FMIndex
 from mapper.index.reference import Contigs, IndexData, IndexMeta, make_contigs, with_groups
 from mapper.io.output_file import check_directory_of, remove_directory, sync_to_disk
@@ -149,12 +149,15 @@ directories that a rule makes."""
 _SHOWN_FILES = 3
 """Files that an error message names."""
 
-_REBUILD = "build it again with 'fmwave index'"
 _SMALL = ("super_counts", "first_row")
 """Arrays of some hundred bytes: their checksums are compared whenever an index is opened."""
 
 CHUNK_BYTES = 1 << 24
 """Bytes read or written at a time."""
+
+
+def _rebuild() -> str:
+    return f"build it again: {build_call('REF.fa')}"
 
 
 def open_index(path: str | Path) -> IndexData:
@@ -185,7 +188,7 @@ def open_index(path: str | Path) -> IndexData:
         sizes = {name: meta["files"][f"{name}.npy"]["bytes"] for name in shapes}
         small = {name: meta["files"][f"{name}.npy"]["crc32"] for name in _SMALL}
     if n != int(contigs.lengths.sum()) + len(contigs.lengths):
-        raise IndexFormatError(f"{path / META}: contig lengths disagree with n_rows; {_REBUILD}")
+        raise IndexFormatError(f"{path / META}: contig lengths disagree with n_rows; {_rebuild()}")
     arrays = {}
     for name, column in shapes.items():
         file = path / f"{name}.npy"
@@ -193,7 +196,7 @@ def open_index(path: str | Path) -> IndexData:
         if arrays[name].dtype != column.dtype or arrays[name].shape != column.shape:
             raise IndexFormatError(
                 f"{file}: holds {arrays[name].dtype} {arrays[name].shape}, and "
-                f"{column.dtype} {column.shape} is expected; {_REBUILD}"
+                f"{column.dtype} {column.shape} is expected; {_rebuild()}"
             )
     unmasked_planes = arrays.pop(UNMASKED, None)
     fm = FMIndex(
@@ -264,7 +267,7 @@ def _compare(file: Path, expected: str) -> Iterator[None]:
             found = crc32(chunk, found)
             yield
     if f"{found:08x}" != expected:
-        raise IndexFormatError(f"{file}: the checksum differs: damaged; {_REBUILD}")
+        raise IndexFormatError(f"{file}: the checksum differs: damaged; {_rebuild()}")
 
 
 def read_meta(path: Path) -> dict[str, Any]:
@@ -279,11 +282,11 @@ def read_meta(path: Path) -> dict[str, Any]:
     mode = _mode(path)
     if stat.S_ISREG(mode):
         raise IndexFormatError(
-            f"{path}: is a file, and an index is a directory; if this is the reference, run "
-            f"'fmwave index {path}' first"
+            f"{path}: is a file, and an index is a directory; if this is the reference, "
+            f"{build_call(str(path))} builds an index of it"
         )
     if not stat.S_ISDIR(mode):
-        raise IndexFormatError(f"{path}: no such index; 'fmwave index REF.fa' builds one")
+        raise IndexFormatError(f"{path}: no such index; {build_call('REF.fa')} builds one")
     file = path / META
     if not stat.S_ISREG(_mode(file)):
         raise IndexFormatError(f"{path}: holds no {META}; it is no index, or not all of one")
@@ -293,16 +296,16 @@ def read_meta(path: Path) -> dict[str, Any]:
         meta = json.loads(text)
         name, version = meta["format"], meta["format_version"]
     except (ValueError, KeyError, TypeError) as error:
-        raise IndexFormatError(f"{file}: damaged or not of an index; {_REBUILD}") from error
+        raise IndexFormatError(f"{file}: damaged or not of an index; {_rebuild()}") from error
     if name != FORMAT_NAME:
         raise IndexFormatError(f"{file}: format {name!r}, and {FORMAT_NAME!r} is expected")
     if version not in (PLAIN, MARKED):
         raise IndexFormatError(
             f"{path}: index format {version}; this fmwave reads formats {PLAIN} and {MARKED}: "
-            f"use another fmwave, or {_REBUILD}"
+            f"use another fmwave, or {_rebuild()}"
         )
     if meta.pop("crc32", None) != meta_checksum(meta):
-        raise IndexFormatError(f"{file}: the checksum differs: damaged or edited; {_REBUILD}")
+        raise IndexFormatError(f"{file}: the checksum differs: damaged or edited; {_rebuild()}")
     return meta
 
 
@@ -335,7 +338,7 @@ def _map_array(file: Path, n_bytes: int) -> np.ndarray:
     with _reading(file):
         found = file.stat().st_size
         if found != n_bytes:
-            raise IndexFormatError(f"{file}: {found} bytes, {n_bytes} are expected; {_REBUILD}")
+            raise IndexFormatError(f"{file}: {found} bytes, {n_bytes} are expected; {_rebuild()}")
         try:
             mapped = np.load(file, mmap_mode="r", allow_pickle=False)
         except (OSError, MemoryError):
@@ -364,7 +367,7 @@ def _reading(file: Path) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        raise IndexFormatError(f"{file}: is missing; {_REBUILD}") from error
+        raise IndexFormatError(f"{file}: is missing; {_rebuild()}") from error
     except PermissionError as error:
         raise IndexFormatError(
             f"{file}: no permission to read it; ask the owner of the index for it (chmod -R a+rX)"
@@ -372,7 +375,7 @@ def _reading(file: Path) -> Iterator[None]:
     except OSError as error:
         raise IndexFormatError(f"{file}: cannot be read: {error.strerror}") from error
     except ValueError as error:
-        raise IndexFormatError(f"{file}: damaged: {error}; {_REBUILD}") from error
+        raise IndexFormatError(f"{file}: damaged: {error}; {_rebuild()}") from error
 
 
 @contextmanager
@@ -380,7 +383,9 @@ def _meta_fields(path: Path) -> Iterator[None]:
     try:
         yield
     except (KeyError, TypeError, ValueError, UsageError) as error:
-        raise IndexFormatError(f"{path / META}: misses or misstates {error}; {_REBUILD}") from error
+        raise IndexFormatError(
+            f"{path / META}: misses or misstates {error}; {_rebuild()}"
+        ) from error
 
 
 # --- save ---

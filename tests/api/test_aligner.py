@@ -481,7 +481,7 @@ OPTIONS_THAT_ARE_NOT = [
     ({"n_threads": 3}, "did you mean threads"),
     ({"zzzz": 3}, "there are match, mismatch"),
     ({"threads": 0}, "threads"),
-    ({"threads": "2"}, "threads='2': a whole number"),
+    ({"threads": "2"}, "threads='2': 1 to 4096"),
     ({"match": 0}, "match=0: 1 to 20 is expected"),
     ({"match": "2"}, "match='2': 1 to 20"),
     ({"match": True}, "match=True"),

@@ -38,8 +38,8 @@ def test_one_bit_is_enough(
     argv[1] = str(index)
     assert main(argv) == 1
     assert capfd.readouterr().err == (
-        f"fmwave: error: {index}/ref_planes.npy: the checksum differs: damaged; build it again "
-        "with 'fmwave index'\n"
+        f"fmwave: error: {index}/ref_planes.npy: the checksum differs: damaged; build it again: "
+        "'fmwave index REF.fa'\n"
     )
     assert [path.name for path in tmp_path.iterdir()] == ["index"]
 

@@ -76,7 +76,7 @@ _PARAMETER_LINES = ("Occ spacing (q)", "SA sampling (p)", "k-mer table (k)")
         (["index"], 2, "required"),
         (["nonsense"], 2, "invalid choice"),
         ([], 2, "required"),
-        (["info", "{fasta}"], 1, "run 'fmwave index"),
+        (["info", "{fasta}"], 1, "'fmwave index"),
     ],
 )
 def test_errors_have_a_message_and_a_status(

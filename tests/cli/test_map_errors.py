@@ -59,7 +59,7 @@ CASES = {
     "no reads": ("ref.fmw", USAGE, "required: READS"),
     "no index": ("none.fmw 1.fq", DATA, "none.fmw: no such index; 'fmwave index"),
     "index forgotten": ("1.fq 2.fq", DATA, "1.fq: is a file, and an index is a directory"),
-    "reference for index": ("ref.fa 1.fq", DATA, "run 'fmwave index"),
+    "reference for index": ("ref.fa 1.fq", DATA, "'fmwave index"),
     "empty directory": ("empty.fmw 1.fq", DATA, "holds no meta.json"),
     "other version": ("version.fmw 1.fq", DATA, "format 99; this fmwave reads formats 1 and 2"),
     "cut index": ("cut.fmw 1.fq", DATA, "ref_planes.npy"),

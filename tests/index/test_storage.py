@@ -137,7 +137,7 @@ def test_a_newer_version_is_told(saved: Path) -> None:
 
 
 def test_what_is_no_index_is_told(fasta: Path, tmp_path: Path) -> None:
-    with pytest.raises(IndexFormatError, match=r"run 'fmwave index .*ref.fa' first"):
+    with pytest.raises(IndexFormatError, match=r"mapper.Index.build\('.*ref.fa'\) builds an index"):
         open_index(fasta)
     with pytest.raises(IndexFormatError, match="no such index"):
         open_index(tmp_path / "none.fmw")

@@ -45,6 +45,10 @@ DEFAULT_PENALTIES = (4, 6, 2)
 Penalties = tuple[int, int, int] | tuple[int, int, int, int, int]
 """Mismatch, gap open, gap extend; open and extend of the second piece, if gaps have two."""
 
+_PENALTIES_RULE = (
+    "three whole numbers x, o, e are expected, or five for two-piece gaps, x, o1, e1, o2, e2"
+)
+
 MAX_PENALTY = 1000
 """Greatest single penalty; the workspace holds as many rows as the greatest looks back."""
 
@@ -183,7 +187,10 @@ def align_affine(
     (14, '2=1X2=2I')
     """
     free = ends_of(span)
-    scaled, scale = _scaled((*penalties,))
+    try:
+        scaled, scale = _scaled((*penalties,))
+    except (TypeError, ValueError) as error:  # no numbers
+        raise UsageError(f"penalties {penalties!r}: {_PENALTIES_RULE}") from error
     limit = _NO_LIMIT
     if max_penalty is not None:
         limit = limit_of("max_penalty", max_penalty, _NO_LIMIT) // scale
@@ -255,26 +262,27 @@ def align_affine(
 
 def check_memory(memory: int) -> None:
     """Raise UsageError for less memory than the first workspace takes."""
-    if memory < 1 << 16:
-        raise UsageError(f"memory {memory}: at least 65536 bytes are expected")
+    if not isinstance(memory, (int, np.integer)) or memory < 1 << 16:
+        raise UsageError(f"memory {memory!r}: at least 65536 bytes are expected")
 
 
 def check_band(band: tuple[int, int]) -> tuple[int, int]:
     """Return a band; raise UsageError if it is invalid."""
-    if len(band) != 2 or band[0] < 2 or band[1] < 1:
-        raise UsageError(
-            f"band {band}: a width of at least 2 and an interval of at least 1 are expected"
-        )
-    return int(band[0]), int(band[1])
+    try:
+        width, interval = band
+        if width >= 2 and interval >= 1:
+            return int(width), int(interval)
+    except (TypeError, ValueError):  # not two numbers
+        pass
+    raise UsageError(
+        f"band {band!r}: a width of at least 2 and an interval of at least 1 are expected"
+    )
 
 
 def check_penalties(penalties: Sequence[int]) -> Penalties:
     """Return the penalties; raise UsageError if they are invalid."""
     if len(penalties) not in (3, 5) or any(int(p) != p for p in penalties):
-        raise UsageError(
-            f"penalties {penalties}: three whole numbers x, o, e are expected, or five for "
-            "two-piece gaps, x, o1, e1, o2, e2"
-        )
+        raise UsageError(f"penalties {penalties}: {_PENALTIES_RULE}")
     whole = tuple(int(p) for p in penalties)
     x, opens, extends = whole[0], whole[1::2], whole[2::2]
     if x < 1 or min(opens) < 0 or min(extends) < 1 or max(whole) > MAX_PENALTY:
@@ -305,6 +313,8 @@ def _scaled(penalties: tuple[int, ...]) -> tuple[AffinePenalties | TwoPieceScori
 
 DEFAULT_SCORES = (1, 4, 6, 1)
 """Match, mismatch, gap open, gap extend: bwa's."""
+
+_SCORES_RULE = "four whole numbers a, b, o, e are expected"
 
 MAX_SCORE = 200
 
@@ -421,7 +431,10 @@ def align_extension(
     >>> align_extension("ACGTACGTTTTTT", "ACGTACGTAAAAAA", cigar=True).cigar
     '8=5S'
     """
-    match, penalties, drop, extend_one = _kept_scheme((*scores,), x_drop, memory)
+    try:
+        match, penalties, drop, extend_one = _kept_scheme((*scores,), x_drop, memory)
+    except (TypeError, ValueError) as error:  # no numbers
+        raise UsageError(f"scores {scores!r}: {_SCORES_RULE}") from error
     if is_single(queries, refs):
         letters = joined_letters(queries, refs)
         if letters is not None and is_cpu(device):
@@ -460,7 +473,7 @@ def align_extension(
 def check_scores(scores: tuple[int, int, int, int]) -> tuple[int, AffinePenalties]:
     """Return the match bonus and the wavefront's penalties; raise UsageError for invalid scores."""
     if len(scores) != 4 or any(int(score) != score for score in scores):
-        raise UsageError(f"scores {scores}: four whole numbers a, b, o, e are expected")
+        raise UsageError(f"scores {scores}: {_SCORES_RULE}")
     a, b, o, e = (int(score) for score in scores)
     if min(a, b, e) < 1 or o < 0 or max(a, b, o, e) > MAX_SCORE:
         raise UsageError(

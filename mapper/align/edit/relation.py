@@ -37,7 +37,13 @@ def relation_of(symbols: str, equalities: Equalities) -> Relation:
     UsageError
         For a rule that does not exist, or what is no pair of letters of the rule.
     """
-    return _relation(symbols, tuple(tuple(pair) for pair in equalities))
+    try:
+        pairs = tuple(tuple(pair) for pair in equalities)
+    except TypeError as error:
+        raise UsageError(
+            f"equalities: {equalities!r:.60} is no list of pairs of letters, such as ('N', 'A')"
+        ) from error
+    return _relation(symbols, pairs)
 
 
 @lru_cache(maxsize=16)

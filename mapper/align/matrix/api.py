@@ -366,8 +366,9 @@ def align_matrix(
         letters = joined_letters(queries, refs)
         if letters is not None and is_cpu(device):
             check_threads(threads)
-            check = _kept_scoring if _is_small_key(matrix) else check_scoring
-            scoring = check(matrix, (*gaps,), span, cigar, memory)
+            kept = _is_small_key(matrix) and isinstance(gaps, tuple)
+            check = _kept_scoring if kept else check_scoring
+            scoring = check(matrix, gaps, span, cigar, memory)
             row = np.empty(N_ROW, np.int64)
             # Scores of so few letters fit 32 bits, whatever the matrix.
             ops = align_one_matrix(

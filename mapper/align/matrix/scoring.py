@@ -410,15 +410,21 @@ def check_scoring(
     if span not in MODES:
         raise UsageError(f"span {span!r}: one of {', '.join(MODES)} is expected")
     costs = check_gaps(gaps)
+    if not isinstance(memory, (int, np.integer)) or memory < 1:
+        raise UsageError(f"memory {memory!r}: at least 1 byte is expected")
     greatest = max(int(np.abs(table.scores).max()), sum(costs))
     return Scoring(table, costs, MODES[span], cigar, memory, greatest)
 
 
 def check_gaps(gaps: tuple[int, int]) -> Gaps:
     """Return checked gap costs; raise UsageError for impossible ones."""
-    if len(gaps) != 2 or any(int(cost) != cost or not 0 <= cost <= MAX_SCORE for cost in gaps):
-        raise UsageError(f"gaps {gaps}: open and extend, whole numbers from 0 to {MAX_SCORE}")
-    return Gaps(int(gaps[0]), int(gaps[1]))
+    try:
+        opening, extending = gaps
+        if all(int(cost) == cost and 0 <= cost <= MAX_SCORE for cost in gaps):
+            return Gaps(int(opening), int(extending))
+    except (TypeError, ValueError):  # not two numbers
+        pass
+    raise UsageError(f"gaps {gaps!r}: open and extend, whole numbers from 0 to {MAX_SCORE}")
 
 
 def check_lengths(longest: int, scoring: Scoring) -> None:

@@ -182,7 +182,7 @@ def test_arrays_lists_and_bytes_are_the_same() -> None:
         (["A", "A"], ["A", None], {}, "refs: None is no sequence"),
         (["A", "A"], np.array([1, 2]), {}, "is no sequence; str, bytes"),
         (["A"], ["A"], {"device": "tpu"}, "device='tpu'"),
-        (["A"], ["A"], {"threads": 0}, "threads 0"),
+        (["A"], ["A"], {"threads": 0}, "threads=0"),
         ((np.zeros(3, np.uint8), np.array([0, 4])), ["A"], {}, "lie in the array"),
         ((np.zeros(3, np.int32), np.array([0, 3])), ["A"], {}, "uint8"),
     ],

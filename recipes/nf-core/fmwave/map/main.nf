@@ -1,6 +1,7 @@
 process FMWAVE_MAP {
     tag "${meta.id}"
     label 'process_high'
+    label 'process_gpu'
 
     conda "${moduleDir}/environment.yml"
     container "${workflow.containerEngine in ['singularity', 'apptainer'] && !task.ext.singularity_pull_docker_container
