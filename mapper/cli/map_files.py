@@ -102,8 +102,8 @@ def add_files(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--compress-on", choices=COMPRESS_ON, default=AUTO, metavar="|".join(COMPRESS_ON),
         help="where BAM is compressed: on a device, by nvCOMP, the records are the same and the "
-        "file's bytes are not; auto: on the device where nvCOMP is installed (default: "
-        "%(default)s)",
+        "file's bytes are not; auto: on the device where nvCOMP is installed, but on the host with "
+        "--resume (default: %(default)s)",
     )  # fmt: skip
     group.add_argument(
         "-a", "--all", action="store_true", help="write secondary records instead of the XA tag"

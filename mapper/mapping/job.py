@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from mapper.cuda.devices import CPU, DeviceChoice
 from mapper.io.reads import Lane
-from mapper.mapping.device_io import AUTO
+from mapper.mapping.device_io import AUTO, HOST
 from mapper.pair.insert_size import InsertSizeModel
 from mapper.params import RESUME_SECONDS, MapParams
 from mapper.sorting.options import SortOptions
@@ -67,3 +67,14 @@ class MapJob:
     compile_command: Sequence[str] = ()
     """Command that compiles the parts of the stages named behind it, and ends when its standard
     input does: the first run of this version starts it to compile faster. Empty for none."""
+
+    @property
+    def compressor(self) -> str:
+        """One of COMPRESS_ON, for this run.
+
+        AUTO is the host with ``resume``: the start that goes on may find no nvCOMP, or no device,
+        and the file's bytes would be of both.
+        """
+        if self.output_format != "bam" or (self.compress_on == AUTO and self.resume is not None):
+            return HOST
+        return self.compress_on

@@ -36,7 +36,7 @@ from mapper.io.input_tags import copy_input_tags
 from mapper.io.output import ResumableOutput, open_output
 from mapper.io.progress import progress_bar
 from mapper.io.reads import Lane, LengthLimits, ReadOptions, ReadsReader
-from mapper.mapping.device_io import HOST, DeviceIO
+from mapper.mapping.device_io import DeviceIO
 from mapper.mapping.job import MapJob
 from mapper.mapping.memory_plan import SAMTOOLS_BYTES, MemoryPlan, log_memory, plan_memory
 from mapper.mapping.prefetch import BatchPrefetcher
@@ -112,10 +112,7 @@ def _map_reads(
     if job.output_format == "cram" and job.reference is not None:
         session.check_reference(job.reference, share_threads(job.threads, 1)[0])
     pool = session.pool
-    device_io = session.device_io(
-        job.device, job.compress_on if job.output_format == "bam" else HOST, job.compression,
-        job.threads,
-    )  # fmt: skip
+    device_io = session.device_io(job.device, job.compressor, job.compression, job.threads)
     options = ReadOptions(
         interleaved=job.interleaved, orphans=job.orphans, keep_comments=job.keep_comments,
         tag_groups=bool(job.lanes), reference=job.input_reference,

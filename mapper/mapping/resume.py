@@ -63,6 +63,7 @@ from mapper.io.output_file import (
 )
 from mapper.io.position import InputPosition
 from mapper.io.reads import ReadsReader
+from mapper.mapping.device_io import DEVICE
 from mapper.mapping.job import MapJob
 from mapper.parallel import signals
 from mapper.parallel.pool import thread_pool
@@ -154,9 +155,15 @@ def _options(job: MapJob) -> Iterator[tuple[str, Any]]:
     yield "reads", [[lane.read_group, *lane.paths] for lane in job.lanes] or list(job.reads)
     for name in (
         "output_format", "interleaved", "orphans", "read_group", "keep_comments", "reference",
-        "input_reference", "compression", "compress_on",
+        "input_reference", "compression",
     ):  # fmt: skip
         yield name.replace("_", " "), getattr(job, name)
+    yield "compress on", job.compressor
+    if job.compressor == DEVICE:
+        from mapper.cuda import nvcomp
+
+        codec = nvcomp.load()
+        yield "nvCOMP", "not installed" if codec is None else codec.version
     yield "sort", job.sort is not None
     if job.sort is not None:
         yield "duplicates marked", job.sort.duplicates is not None

@@ -11,23 +11,26 @@ import gzip
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pysam
 import pytest
 
 import mapper.sorting.output as sorting_output
+from mapper.cuda import nvcomp
 from mapper.errors import InputFormatError, MapperError, OutputError, UsageError
 from mapper.index.storage import checksum
 from mapper.io.position import FilePosition, InputPosition, Place, ReaderPosition
 from mapper.io.reads import Lane
-from mapper.mapping import resume
-from mapper.mapping.job import Resume
+from mapper.mapping import resume, session
+from mapper.mapping.device_io import AUTO, DEVICE, HOST, DeviceIO
+from mapper.mapping.job import MapJob, Resume
 from mapper.mapping.options import insert_size_model, map_params
 from mapper.parallel.pool import complete
 from mapper.sorting.options import MarkOptions, SortOptions
@@ -380,8 +383,6 @@ def test_two_processes_do_not_write_one_output(world: World, unfinished: Unfinis
     ],
 )
 def test_what_cannot_be_resumed(world: World, options: dict[str, Any], message: str) -> None:
-    from mapper.mapping.job import MapJob
-
     job = MapJob(**{"reads": [world.first], "output": "x.bam", **options})
     with pytest.raises(UsageError, match=message):
         resume.check_resumable(job)
@@ -407,6 +408,55 @@ def test_a_state_that_cannot_be_written_does_not_end_the_run(
     run(world, tmp_path / "x.bam", {"reads": [world.first], "sort": SortOptions()})
     assert "the state of the run could not be written: no room" in caplog.text
     assert sorted(path.name for path in tmp_path.iterdir()) == ["x.bam", "x.bam.bai"]
+
+
+# --- who compresses ---
+
+
+def test_a_device_compresses_a_run_that_is_resumed_only_if_told(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    open_streams = session.open_device_io
+
+    def note(stack: ExitStack, ordinals: Sequence[int], compress_on: str, *rest: int) -> DeviceIO:
+        asked.append(compress_on)
+        return open_streams(stack, ordinals, HOST, *rest)
+
+    monkeypatch.setattr(session, "open_device_io", note)
+    for number, (compress_on, resumable) in enumerate(
+        [(AUTO, False), (AUTO, True), (HOST, True), (DEVICE, True)]
+    ):
+        options: dict[str, Any] = {"reads": [world.first], "compress_on": compress_on}
+        run(world, tmp_path / f"{number}.bam", options | ({} if resumable else {"resume": None}))
+    assert asked == [AUTO, HOST, HOST, DEVICE]
+
+
+def test_a_run_that_a_device_compresses_goes_on_with_the_same_nvcomp(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def described(version: str | None, compress_on: str) -> dict[str, Any]:
+        found = None if version is None else SimpleNamespace(version=version)
+        monkeypatch.setattr(nvcomp, "load", lambda: found)
+        job = MapJob(
+            reads=[world.first], output=str(tmp_path / "x.bam"), compress_on=compress_on,
+            resume=Resume("0"),
+        )  # fmt: skip
+        return resume._description(job)
+
+    begun = described("6.0.0", DEVICE)
+    assert not list(resume._differences(begun, described("6.0.0", DEVICE)))
+    assert list(resume._differences(begun, described("6.1.0", DEVICE))) == [
+        'nvCOMP was "6.0.0" and is "6.1.0"'
+    ]
+    assert list(resume._differences(begun, described(None, DEVICE))) == [
+        'nvCOMP was "6.0.0" and is "not installed"'
+    ]
+    assert list(resume._differences(begun, described("6.0.0", AUTO))) == [
+        'compress on was "device" and is "host"'
+    ]
+    by_host = described("6.0.0", AUTO)
+    assert not list(resume._differences(by_host, described(None, HOST)))
 
 
 # --- the state's parts ---
