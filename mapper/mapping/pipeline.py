@@ -561,7 +561,8 @@ class Run:
             placed = tally(placements)
             counts.update(_counts(aligned.reads, placed, made.n_records))
             if aligned.reads.paired:
-                n_paired, n_mapped, n_proper = aligned.reads.n_reads, placed.mapped, placed.proper
+                n_paired, n_mapped = aligned.reads.n_reads, placed.mapped
+                n_proper = int(placed.proper)  # not compiled, NumPy gives one of its own
         with self.stats.stage("records"):
             records = copy_input_tags(batch_ops.merge_mixed(parts, batch.rows), batch.reads)
         with self.stats.stage("encode"):

@@ -14,9 +14,11 @@ import pytest
 from mapper.cli.main import main
 from mapper.cuda import nvcomp
 from mapper.cuda.devices import CPU, CUDA, DeviceChoice
+from mapper.index.storage import checksum
 from mapper.io.bgzf import BgzfWriter
+from mapper.mapping import resume
 from mapper.mapping.device_io import DEVICE, HOST
-from mapper.mapping.job import MapJob
+from mapper.mapping.job import MapJob, Resume
 from mapper.mapping.pipeline import Run
 from mapper.mapping.session import Session
 from mapper.mapping.stats import RunStats
@@ -24,6 +26,7 @@ from mapper.params import BATCH_BASES
 from mapper.sorting.options import MarkOptions, SortOptions
 from tests.helpers.big_offsets import BEYOND, index_at
 from tests.helpers.mapping_runs import DATA, build_index, map_to
+from tests.mapping.test_resume import inline_pool
 
 pytestmark = [
     pytest.mark.gpu,
@@ -62,6 +65,46 @@ def test_small_pairs_in_batches(device, phix, tmp_path) -> None:
         assert path.read_bytes() == cpu
         assert stats.counts["reads"] == 6
         path.unlink()
+
+
+@pytest.mark.medium
+@pytest.mark.slow_simulated
+@pytest.mark.parametrize("sort", [None, SortOptions(None, MarkOptions())])
+@pytest.mark.parametrize("order", [(CPU, CUDA), (CUDA, CPU)])
+def test_a_run_goes_on_on_another_device(
+    device, phix, tmp_path, monkeypatch, order: tuple[str, str], sort: SortOptions | None
+) -> None:
+    """It is interrupted after the first of two batches, and then has other threads, too."""
+    index = tmp_path / "phix.fmw"
+    phix.save(index)
+    reads = [head(DATA / f"phix_R{mate}.fq", tmp_path / f"{mate}.fq", 2) for mate in (1, 2)]
+    for name in ("plain", "resumed"):
+        (tmp_path / name).mkdir()
+    map_to(phix, tmp_path / "plain" / "x.bam", *reads, sort=sort, threads=3)
+    devices = {CPU: DeviceChoice(CPU), CUDA: DeviceChoice(CUDA, (0,))}
+    options = {"sort": sort, "batch_bases": 350, "resume": Resume(checksum(index), seconds=0)}
+    output = tmp_path / "resumed" / "x.bam"
+    write, states = resume.write_state, []
+
+    def write_one(path: Path, state: dict) -> None:
+        write(path, state)
+        states.append(state["statistics"]["counts"]["reads"])
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(resume, "write_state", write_one)
+        patch.setattr(resume, "thread_pool", inline_pool)
+        with pytest.raises(KeyboardInterrupt):
+            map_to(phix, output, *reads, **options, threads=2, device=devices[order[0]])
+    assert states == [2]
+    stats = map_to(phix, output, *reads, **options, threads=1, device=devices[order[1]])
+    assert stats.summary()["resumed"] == 1
+    assert stats.counts["reads"] == 4
+    plain, resumed = (
+        {path.name: path.read_bytes() for path in (tmp_path / name).iterdir()}
+        for name in ("plain", "resumed")
+    )
+    assert resumed == plain
 
 
 @pytest.mark.parametrize("given", [None, 500_000])
