@@ -31,9 +31,10 @@ STOPPING = (
     signal.SIGHUP,  # the terminal or the connection is gone
     signal.SIGUSR1,  # batch systems, some minutes before SIGKILL (sbatch --signal, qsub -notify)
     signal.SIGUSR2,
+    signal.SIGURG,  # the same: shells and Python ignore it, so that it ends nothing but the run
     signal.SIGXCPU,  # the soft limit of CPU time (ulimit -t, s_cpu)
 )
-"""Signals that end a run, and would end the process without its handlers."""
+"""Signals that end a run. All but SIGURG would end the process without its handlers."""
 
 REPEAT_SECONDS = 1.0
 _RETRY_SECONDS = 0.005

@@ -30,6 +30,7 @@ STATUS = {
     signal.SIGHUP: (129, "ended by SIGHUP: the terminal or connection was closed"),
     signal.SIGUSR1: (138, "ended by SIGUSR1"),
     signal.SIGUSR2: (140, "ended by SIGUSR2"),
+    signal.SIGURG: (151, "ended by SIGURG"),
     signal.SIGXCPU: (152, "ended by SIGXCPU: the limit of CPU time is reached"),
 }
 

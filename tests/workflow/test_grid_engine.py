@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -33,6 +35,7 @@ from tests.helpers.slurm import (
     wait_for_exit,
 )
 from tests.helpers.workflow_runs import ROOT
+from tests.workflow.test_slurm_preemption import long_project
 
 pytestmark = only_on_grid_engine
 
@@ -100,6 +103,27 @@ def test_a_deleted_job_runs_again(tmp_path, expected):
     subprocess.run(["qdel", job.id], check=True, timeout=30)
     assert wait_for_exit(process) == 0, (directory / "run.log").read_text()
     check(directory, expected)
+
+
+def test_a_mapping_job_has_a_minute_to_write_how_far_it_is(tmp_path):
+    """qdel and the end of its time begin with SIGUSR2; by itself it writes no state for an hour."""
+    directory = long_project(tmp_path)
+    config = directory / "config" / "config.yaml"
+    config.write_text(config.read_text().replace("--resume-seconds 1 ", "--resume-seconds 3600 "))
+    process = start_on_grid_engine(
+        directory, "--until", "map_sample", "--config", "gpu={model: none}"
+    )
+    folder = directory / "results" / "mapped" / ".s1.bam.fmwave-resume"
+    spilled = folder / "spilled"
+    wait_for(lambda: spilled.exists() and spilled.stat().st_size > 0, "a job that spills", 200)
+    assert not (folder / "state.json").exists()
+    [job] = jobs()
+    subprocess.run(["qdel", job.id], check=True, timeout=30)
+    assert wait_for_exit(process, LONG_LIMIT) == 0, (directory / "run.log").read_text()
+    log = (directory / "results" / "logs" / "map" / "s1.log").read_text()
+    assert re.search("going on after [1-9]", log)
+    statistics = json.loads((directory / "results" / "stats" / "s1.map.json").read_text())
+    assert statistics["resumed"] == 1
 
 
 def test_a_job_out_of_memory_gets_more(tmp_path, expected):

@@ -79,6 +79,7 @@ def test_jobs_are_submitted_as_lsf_takes_them(
     others = [job for job in jobs if job not in [*mapping, *compiling]]
     assert {(job["q"], job["gpu"]) for job in others} == {("normal", None)}
     assert all(job["W"] > 0 for job in jobs)
+    assert {(job["wa"], job["wt"]) for job in jobs} == {("URG", 1)}
 
 
 def test_a_job_over_its_memory_limit_gets_more(directory, tmp_path):

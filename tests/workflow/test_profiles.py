@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import re
 import shutil
+import signal
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -131,7 +134,7 @@ def test_what_a_mapping_job_asks_for_on_a_gpu(name, tmp_path):
     if name == "slurm-generic":
         assert asked["slurm_partition"] == "gpu"
     if name == "lsf-gpu":
-        assert asked["lsf_extra"] == "-gpu num=1:mode=shared:j_exclusive=yes"
+        assert asked["lsf_extra"] == "-wa URG -wt 1 -gpu num=1:mode=shared:j_exclusive=yes"
 
 
 def test_what_compiles_asks_for_the_gpu_of_mapping_jobs():
@@ -373,7 +376,12 @@ def test_status_scripts(script, answers, state, tmp_path):
         ),
         (
             "sge-gpu/bin/sge-submit", "qsub", ["r", "sample=s1", "2", "4000", "30", "0", "x.sh"],
-            ["h_vmem=2001M", "r.s1"],
+            ["h_vmem=2001M", "r.s1", "x.sh"],
+        ),
+        (
+            "sge-gpu/bin/sge-submit", "qsub",
+            ["my_map_sample", "sample=s1", "2", "4000", "30", "0", "x.sh"],
+            ["-notify", str(PROFILES / "sge-gpu" / "bin" / "sge-job"), "x.sh"],
         ),
     ],
 )  # fmt: skip
@@ -389,3 +397,42 @@ def test_submit_scripts(script, command, arguments, expected, tmp_path: Path):
     assert set(expected) <= set(said)
     if command == "qsub":
         assert ("gpu=1" in said) != any(word.startswith("h_vmem") for word in said)
+        assert ("-notify" in said) == arguments[0].endswith("map_sample")
+
+
+NOTED = """
+import signal, sys, time
+def end(number, frame):
+    print("told by", signal.Signals(number).name, flush=True)
+    time.sleep(1)  # as a run that writes its state
+    print("done", flush=True)
+    sys.exit(3)
+signal.signal(signal.SIGURG, end)
+print("ready", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize(("name", "told"), [("USR2", True), ("USR1", False)])
+def test_grid_engine_s_notice_ends_fmwave_alone(name, told, tmp_path: Path):
+    """Grid Engine sends it to the process group; SIGUSR1 only says that the job will be stopped."""
+    (tmp_path / "fmwave.py").write_text(NOTED)
+    script = tmp_path / "job.sh"
+    script.write_text(f"{sys.executable} {tmp_path}/fmwave.py; echo status $?; exit 5\n")
+    with subprocess.Popen(
+        [PROFILES / "sge-gpu" / "bin" / "sge-job", script], stdout=subprocess.PIPE, text=True,
+        start_new_session=True,
+    ) as job:  # fmt: skip
+        assert job.stdout is not None
+        try:
+            assert job.stdout.readline() == "ready\n"
+            os.killpg(job.pid, getattr(signal, f"SIG{name}"))
+            if told:
+                assert job.stdout.read() == "told by SIGURG\ndone\nstatus 3\n"
+                assert job.wait() == 5
+            else:
+                with pytest.raises(subprocess.TimeoutExpired):
+                    job.wait(1)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(job.pid, signal.SIGKILL)
