@@ -41,6 +41,29 @@ def test_shares_are_of_what_the_log_says_was_asked_for(script):
     assert (row["gpus_asked"], row["device"], row["low"]) == ("1/2xA", "cuda:0 (NVIDIA A)", "")
 
 
+def statistics(**other):
+    stages = {"pack": 30.0, "seed": 60.0, "chain": 30.0, "extend": 120.0, "rescue": 60.0}
+    seconds = {"wall": 550.0, "start": 20.0, "compile": 30.0, "writing": 0.0}
+    return {"seconds": {**seconds, "stages": {**stages, "wait": 900.0, "encode": 7.0}}, **other}
+
+
+def test_a_gpu_is_used_while_it_has_reads(script):
+    """Three streams, of 1200 s in all, worked for 300: a fourth of the 500 s of mapping."""
+    row = script.job_row("map", "a", USED, ON_GPU, statistics())
+    assert row["gpu"] == f"{125 / 600:.3f}"
+    assert row["low"] == "gpu"
+    assert script.job_cells(row)["GPU"] == "21 %"
+    assert script.rule_cells("map", [row])["gpu, median"] == "21 %"
+    for log, counted in (
+        (LOG, statistics()),  # on the CPU
+        (ON_GPU, statistics(resumed=1)),
+        (ON_GPU, None),
+    ):
+        row = script.job_row("map", "a", USED, log, counted)
+        assert (row["gpu"], row["low"]) == ("NA", "")
+        assert script.job_cells(row)["GPU"] == "–"
+
+
 @pytest.mark.parametrize(
     ("used", "low"),
     [
@@ -60,7 +83,7 @@ def test_what_is_not_known_is_missing(script):
     short = script.job_row("map", "a", {"s": "0.1", "max_rss": "NA", "cpu_time": "NA"}, LOG)
     assert (short["time"], short["memory"], short["cores"]) == ("0.000", "NA", "NA")
     early = script.job_row("map", "a", USED, "host a\n")
-    assert [early[name] for name in script.SHARES] == ["NA"] * 3
+    assert [early[name] for name in script.SHARES] == ["NA"] * 4
     assert early["low"] == ""
     cells = script.rule_cells("map", [short, early])
     assert (cells["jobs"], cells["time, most"], cells["memory, median"]) == ("2", "0 %", "–")

@@ -128,6 +128,7 @@ rule efficiency:
         benchmarks=str(Path(str(rules.fmwave_index.benchmark)).parent),
         logs=str(Path(str(rules.fmwave_index.log[0])).parent),
         names=job_names(),
+        stats=str(Path(str(rules.fmwave_map.output.json)).parent),
     script:
         "../scripts/efficiency.py"
 
