@@ -137,6 +137,29 @@ def test_what_a_mapping_job_asks_for_on_a_gpu(name, tmp_path):
         assert asked["lsf_extra"] == "-wa URG -wt 1 -gpu num=1:mode=shared:j_exclusive=yes"
 
 
+TWO_CHUNKS = CONFIG + "map: {chunks: 2}\ngpu: {model: none}\n"  # so that mapping is a job by itself
+
+
+@pytest.mark.parametrize("name", ["slurm-gpu", "slurm-generic", "sge-gpu"])
+def test_without_a_gpu_model_jobs_ask_for_none(name, tmp_path):
+    """Their place is still the profile's, unless it is told another one (profiles/README.md)."""
+    require_plugin("executor", EXECUTORS[name])
+    directory = project(tmp_path, TWO_CHUNKS)
+    rules = ("fmwave_map", "fmwave_compile")
+    elsewhere = [f"{rule}:slurm_partition=cpu" for rule in rules] if "slurm" in name else []
+    for options, partition in (([], "gpu"), (["--set-resources", *elsewhere], "cpu")):
+        if options and not elsewhere:
+            continue
+        run = snakemake(directory, "--dry-run", "--printshellcmds", *options, profile=name)
+        assert run.returncode == 0, run.stdout
+        assert "gpu=1" not in run.stdout
+        assert "--device cpu" in run.stdout and "--device cuda" not in run.stdout
+        if elsewhere:
+            asked = map_resources(run.stdout)
+            assert (asked.get("gpu", "0"), asked["slurm_partition"]) == ("0", partition)
+            assert ("slurm_partition=gpu" in run.stdout) == (partition == "gpu")
+
+
 def test_what_compiles_asks_for_the_gpu_of_mapping_jobs():
     """Also with all that stands in the profile's comments for a site to take."""
     text = (PROFILES / "slurm-gpu" / "profile.yaml").read_text()
