@@ -67,16 +67,26 @@ def _usable(directory: Path) -> bool:
     return os.access(directory, os.W_OK | os.X_OK)
 
 
+def _holds_code(directory: Path) -> bool:
+    try:
+        return next(directory.glob("*.code"), None) is not None
+    except OSError:
+        return False
+
+
 def choose_cache_dir() -> Path:
-    """Return a writable directory for compiled code.
+    """Return a directory for compiled code, writable unless the user named one that is filled.
 
     It lies in ``NUMBA_CACHE_DIR`` if that is set, else in the user's cache directory, else,
     where the home is read-only (containers, some cluster nodes), in a private temporary one.
+    What others have compiled into ``NUMBA_CACHE_DIR`` is read also where this user cannot write.
     """
     name = code_name()
     bases = []
     if os.environ.get("NUMBA_CACHE_DIR"):
         bases.append(Path(os.environ["NUMBA_CACHE_DIR"]))
+        if _holds_code(bases[0] / name):
+            return bases[0] / name
     bases.append(Path(platformdirs.user_cache_dir("fmwave")))
     for base in bases:
         if _usable(base / name):

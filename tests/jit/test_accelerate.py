@@ -136,6 +136,17 @@ def test_without_a_cache_directory_there_is_a_private_temporary_one(no_home):
     assert accelerate.choose_cache_dir() == directory
 
 
+def test_a_named_directory_is_read_where_it_cannot_be_written_if_it_is_filled(
+    no_home, tmp_path, monkeypatch
+):
+    shared = tmp_path / "shared" / accelerate.code_name()
+    shared.mkdir(parents=True)
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(shared.parent))
+    assert accelerate.choose_cache_dir() != shared
+    (shared / "a.function.code").touch()
+    assert accelerate.choose_cache_dir() == shared
+
+
 @pytest.mark.parametrize("kind", ["writable by all", "link", "file"])
 def test_a_temporary_directory_that_another_made_is_not_trusted(no_home, kind):
     taken = no_home / f"fmwave-{os.getuid()}"

@@ -163,12 +163,24 @@ print(sum(module.outer.stats.cache_misses.values()))
 """
 
 
-def test_processes_that_compile_at_the_same_time(tmp_path, cache):
-    """The same, and other signatures of the same function: nothing of either is lost."""
+NO_LOCKS = """
+import errno, fcntl, os
+def refuse(*arguments, **options):
+    raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+fcntl.flock = fcntl.lockf = os.link = refuse
+"""
+
+
+@pytest.mark.parametrize("before", ["", NO_LOCKS])
+def test_processes_that_compile_at_the_same_time(tmp_path, cache, before):
+    """The same, and other signatures of the same function: nothing of either is lost.
+
+    Also where the file system has no locks, as some homes on a network's disk.
+    """
     (tmp_path / "cached_functions.py").write_text(SOURCE.format(step=1))
 
     def start(*numbers: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-c", CALLS, str(tmp_path), str(cache), *numbers]
+        command = [sys.executable, "-c", before + CALLS, str(tmp_path), str(cache), *numbers]
         return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
     both = [start("3", "0.25"), start("0.25", "3")]
