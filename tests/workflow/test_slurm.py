@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import subprocess
 import threading
 import time
@@ -130,6 +131,29 @@ def test_account_qos_reservation_and_mail(tmp_path, no_jobs_left):
         assert wait_for_exit(process) == 0, (directory / "run.log").read_text()
     finally:
         subprocess.run(["scontrol", "delete", *reservation], check=False, timeout=30)
+
+
+@pytest.mark.parametrize("submitted", ["by themselves", "in groups"])
+def test_what_sorts_on_the_disk_of_the_node_asks_for_it(tmp_path, no_jobs_left, submitted):
+    """As docs/cluster.md tells administrators; a node that states no TmpDisk refuses the job."""
+    directory = settings(tmp_path, 1)
+    if submitted == "in groups":
+        config = directory / "config" / "config.yaml"
+        config.write_text(config.read_text().replace("small_minutes: 0", "small_minutes: 2"))
+    everything = ("%A", "--states=all", "--partition=cpu")
+    earlier = queue(*everything)
+    process = start(
+        directory, "--until", "alignment_statistics", "--retries", "0",
+        "--set-resources", "finish_sample:slurm_extra='--tmp=1'",
+    )  # fmt: skip
+
+    def asked() -> bool:
+        told = [show_job(job) for job in queue(*everything) if job not in earlier]
+        return any("MinTmpDiskNode=1M" in one and "finish_sample" in one for one in told)
+
+    wait_for(asked, "the job that sorts", 200)
+    process.send_signal(signal.SIGINT)
+    wait_for_exit(process)
 
 
 @needs_modules
