@@ -57,7 +57,10 @@ def draw(name: str, part: dict[str, Any], target: Path) -> None:
         xlabel="wrong among mapped (none: half a read)", ylabel="mapped, share of all reads",
         xscale="log",
     )  # fmt: skip
-    speed.legend(fontsize=8)
+    # Below the plots: within one it lies on points.
+    figure.legend(
+        *speed.get_legend_handles_labels(), loc="outside lower center", ncols=5, fontsize=8
+    )
     figure.suptitle(f"{name}: {part['n_reads']:,} reads")
     figure.savefig(target)
     pyplot.close(figure)
