@@ -113,7 +113,7 @@ plan-cohort: $(STAMP)
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/snakefmt --check workflow
+	$(BIN)/snakefmt --check workflow wrappers
 	$(BIN)/snakemake --lint
 
 types: $(STAMP)
