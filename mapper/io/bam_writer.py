@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from mapper.batch import ReadBatch, RecordBatch
@@ -155,31 +153,21 @@ def encode_bam(records: RecordBatch, reads: ReadBatch) -> np.ndarray:
     OutputError
         If a name is longer than BAM can hold.
     """
-    order = np.arange(records.n_records, dtype=np.int64)
-    return encode_bam_in_order(records, reads, order, RECYCLER.empty)[0]
+    return encode_records(records, reads)[0]
 
 
-def encode_bam_in_order(
-    records: RecordBatch, reads: ReadBatch, order: np.ndarray, empty: Callable[[int], np.ndarray]
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return BAM records as :func:`encode_bam` does, in an order of their own.
-
-    Parameters
-    ----------
-    order
-        The rows of `records` in the order of the output: int64, shape (n_records,).
-    empty
-        Makes the array of a number of bytes.
+def encode_records(records: RecordBatch, reads: ReadBatch) -> tuple[np.ndarray, np.ndarray]:
+    """Return BAM records as :func:`encode_bam`, and where they are.
 
     Returns
     -------
     The records; the offset of each in them, and their end: int64, shape (n_records + 1,).
     """
     offsets = np.empty(records.n_records + 1, np.int64)
-    if _fill_offsets(records, reads, order, offsets) > MAX_NAME:
+    if _fill_offsets(records, reads, offsets) > MAX_NAME:
         check_names(reads)
-    out = empty(int(offsets[-1]))
-    _fill_bam(records, reads, order, offsets, out)
+    out = RECYCLER.empty(int(offsets[-1]))
+    _fill_bam(records, reads, offsets, out)
     return out, offsets
 
 
@@ -195,8 +183,8 @@ def check_names(reads: ReadBatch) -> None:
 
 
 @driver
-def _fill_offsets(records, reads, order, offsets):
-    """Write the offsets of the records, in their order: int64, shape (n_records + 1,).
+def _fill_offsets(records, reads, offsets):
+    """Write the offsets of the records, and their end: int64, shape (n_records + 1,).
 
     Returns
     -------
@@ -204,8 +192,7 @@ def _fill_offsets(records, reads, order, offsets):
     """
     offsets[0] = 0
     longest = np.int64(1)
-    for i in range(len(order)):
-        r = order[i]
+    for r in range(len(records.read)):
         read = records.read[r]
         name_length = max(reads.name_offsets[read + 1] - reads.name_offsets[read], 1)
         longest = max(longest, name_length)
@@ -215,7 +202,7 @@ def _fill_offsets(records, reads, order, offsets):
         if n_ops > MAX_CIGAR_OPS:
             size += _CG_BYTES + 4 * 2
         size += records.tag_offsets[r + 1] - records.tag_offsets[r]
-        offsets[i + 1] = offsets[i] + size
+        offsets[r + 1] = offsets[r] + size
     return longest
 
 
@@ -297,9 +284,8 @@ def base_bounds(base_offsets, read, query_start, query_end, reverse):
 
 
 @driver
-def _fill_bam(records, reads, order, offsets, out):
-    for i in range(len(order)):
-        r = order[i]
+def _fill_bam(records, reads, offsets, out):
+    for r in range(len(records.read)):
         read = records.read[r]
         flag = np.int64(records.flag[r])
         reverse = (flag & REVERSE) != 0
@@ -314,8 +300,8 @@ def _fill_bam(records, reads, order, offsets, out):
         # By the specification a record without alignment counts as one base long.
         span = max(reference_span(records.cigar_ops, cigar_start, cigar_end), 1)
 
-        at = offsets[i]
-        put32(out, at, offsets[i + 1] - at - 4)
+        at = offsets[r]
+        put32(out, at, offsets[r + 1] - at - 4)
         put32(out, at + 4, np.int64(records.ref_id[r]))
         put32(out, at + 8, pos)
         out[at + 12] = max(name_end - name_start, 1) + 1

@@ -165,6 +165,7 @@ def copy_records(data, starts, out):
     new = np.empty(len(starts) + 1, np.int64)
     at = np.int64(0)
     for i in range(len(starts)):
+        prefetch_record(data, starts, i)
         size = record_size(data, starts[i])
         copy(data, starts[i], out, at, size)
         new[i] = at

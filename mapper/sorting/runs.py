@@ -20,7 +20,7 @@ import numpy as np
 
 from mapper.batch import ReadBatch, RecordBatch
 from mapper.io import bgzf
-from mapper.io.bam_writer import encode_bam_in_order
+from mapper.io.bam_writer import encode_records
 from mapper.io.bgzf_reader import BLOCK_ERRORS, Inflater, decompress_blocks
 from mapper.jit.accelerate import core, driver
 from mapper.jit.simd import copy_from_address
@@ -87,8 +87,12 @@ def make_run(records: RecordBatch, reads: ReadBatch) -> Run:
     """
     keys = keys_of_columns(records.ref_id, records.ref_pos, records.flag)
     order = stable_order(keys)
-    data, starts = encode_bam_in_order(records, reads, order, _new_array)
-    return Run(data, keys[order], starts.astype(np.uint32))
+    # In the order of the input, and then copied: the columns of a batch do not fit in the caches,
+    # and a record needs lines of ten of them, but only a few of its bytes.
+    data, starts = encode_records(records, reads)
+    out = _new_array(len(data))
+    offsets = copy_records(data, starts[order], out)
+    return Run(out, keys[order], offsets.astype(np.uint32))
 
 
 def run_of_bytes(data: np.ndarray) -> Run:
