@@ -83,7 +83,7 @@ fuzz: $(STAMP)
 # Dry runs of every profile, runs without a shared disk, and on made-up schedulers.
 test-profiles: $(STAMP)
 	$(BIN)/python -m pip install --quiet --editable '.[executors]'
-	$(PYTEST) -n auto --dist loadfile $(addprefix tests/workflow/test_,profiles.py storage.py lsf.py kubernetes.py)
+	$(PYTEST) -n auto --dist loadfile $(addprefix tests/workflow/test_,profiles.py storage.py disk.py lsf.py kubernetes.py)
 
 # Needs a Slurm of its own: the tests cancel whatever is in its queue.
 test-slurm: $(STAMP)

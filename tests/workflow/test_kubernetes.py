@@ -121,15 +121,17 @@ def test_a_run_whose_jobs_are_pods(cluster, clone, tmp_path, monkeypatch):
         assert not pod["nodeSelector"]
         assert "securityContext" not in container
     [container] = mapping(cluster)
+    asked = {"memory": "1000M", "ephemeral-storage": "2101M", "nvidia.com/gpu": "1"}
     assert container["resources"] == {
-        "requests": {"cpu": "1900m", "memory": "1000M", "nvidia.com/gpu": "1"},
-        "limits": {"cpu": "2000m", "memory": "1000M", "nvidia.com/gpu": "1"},
+        "requests": {"cpu": "1900m", **asked},
+        "limits": {"cpu": "2000m", **asked},
     }
     for pod in pods(cluster):
         if not is_mapping(pod):
             asked = pod["containers"][0]["resources"]
             assert set(asked) == {"requests"}
-            assert set(asked["requests"]) == {"cpu", "memory"}
+            assert {"cpu", "memory"} <= set(asked["requests"])
+            assert set(asked["requests"]) <= {"cpu", "memory", "ephemeral-storage"}
             assert "tolerations" not in pod  # nodes with GPUs are left to those that want one
 
 

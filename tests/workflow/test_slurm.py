@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import shutil
 import signal
 import subprocess
 import threading
 import time
 
 import pytest
+import yaml
 
 from tests.helpers.modules import MODULES, install, needs_modules, with_modules
 from tests.helpers.slurm import (
@@ -152,6 +154,34 @@ def test_what_sorts_on_the_disk_of_the_node_asks_for_it(tmp_path, no_jobs_left, 
         return any("MinTmpDiskNode=1M" in one and "finish_sample" in one for one in told)
 
     wait_for(asked, "the job that sorts", 200)
+    process.send_signal(signal.SIGINT)
+    wait_for_exit(process)
+
+
+def test_the_generic_profile_asks_for_the_disk_that_each_job_needs(tmp_path, no_jobs_left):
+    """With the submit command of docs/cluster.md; sbatch refuses it if the node states no disk."""
+    pytest.importorskip("snakemake_executor_plugin_cluster_generic")
+    directory = settings(tmp_path, 1)
+    profile = yaml.safe_load((ROOT / "profiles" / "slurm-generic" / "profile.yaml").read_text())
+    command = profile["cluster-generic-submit-cmd"]
+    extra = "{resources.slurm_extra}"
+    assert extra in command
+    command = command.replace(extra, f"--tmp={{resources.disk_mb}} {extra}")
+    submitted = directory / "submitted"
+    shim = directory / "bin" / "sbatch"
+    shim.parent.mkdir()
+    shim.write_text(f'#!/bin/bash\necho "$*" >> {submitted}\nexec {shutil.which("sbatch")} "$@"\n')
+    shim.chmod(0o755)
+    process = start_generic(
+        directory, "--until", "finish_sample", "--cluster-generic-submit-cmd", command
+    )
+
+    def asked() -> list[tuple[str, str]]:
+        lines = submitted.read_text() if submitted.exists() else ""
+        return re.findall(r"--job-name=(\w+).* (--tmp=\d+) ", lines)
+
+    wait_for(lambda: ("finish_sample", "--tmp=1") in asked(), "the job that sorts", 200)
+    assert ("fmwave_map", "--tmp=0") in asked()
     process.send_signal(signal.SIGINT)
     wait_for_exit(process)
 

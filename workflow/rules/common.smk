@@ -104,7 +104,7 @@ def given(path):
     """
     if is_url(path):
         return storage(path)
-    return path if workflow.storage_settings.default_storage_provider else local(path)
+    return local(path) if SHARED_DISK else path
 
 
 def read_files(unit):
@@ -174,7 +174,7 @@ def insert_size_of(wildcards):
 
 def compiled(wildcards):
     """What mapping jobs wait for; how old it is does not matter. A pod would compile for itself."""
-    return [] if workflow.storage_settings.default_storage_provider else ancient(COMPILED)
+    return ancient(COMPILED) if SHARED_DISK else []
 
 
 def reads_argument(wildcards, input):
@@ -343,8 +343,8 @@ CPU_BASES_PER_SECOND = 2e6  # of one thread; benchmarks/results/long_reads.md: 5
 
 
 def size_of(path):
-    if is_url(path):
-        return size_of_url(path)
+    if is_url(path) or not SHARED_DISK:
+        return size_in_storage(path)
     path = Path(path)
     return path.stat().st_size if path.exists() else 0
 
@@ -396,11 +396,7 @@ def minutes(reads_in_millions, reads_per_second, start=15):
 # each is a pod of its own there. Nor with gpu.max_wait, for which each job has a deadline, nor with
 # output.protect: a group that runs again would meet its own finished files.
 SMALL_START_MINUTES = 2
-GROUPS_SMALL = not (
-    workflow.storage_settings.default_storage_provider
-    or config["gpu"]["max_wait"]
-    or config["output"]["protect"]
-)
+GROUPS_SMALL = SHARED_DISK and not (config["gpu"]["max_wait"] or config["output"]["protect"])
 
 
 def is_small(reads_in_millions, reads_per_second):
@@ -506,6 +502,98 @@ def map_mem_mb(wildcards, input, threads):
         return sorting_map_mem_mb(wildcards, input, threads)
     on_cpu = cpu_map_mem_mb(wildcards, input, threads) if config["gpu"]["max_wait"] else 0
     return max(on_cpu, 1000 * GPU["host_memory_gb"] / GPU["jobs_per_gpu"])
+
+
+# What a job puts on the disk of its node, in MB: temporary files and a copy of the index; where
+# nodes share no disk, all that it reads and makes.
+
+# BAM of mapped reads for each byte of their files, at most. Six sets had 1.1 to 1.5 for a byte of
+# gzip, 0.3 to 0.7 for one of plain text.
+BAM_BYTES_A_BYTE = {".gz": 2, ".bgz": 2, ".bam": 2, ".cram": 4}
+BAM_BYTES_A_PLAIN_BYTE = 1
+RESUMED_SORT_BYTES_A_READ = 330  # not compressed: benchmarks/results/resume.md
+KMER_TABLE_MB = 100  # of the index of a small reference: docs/index-format.md
+POD_MB = 2000  # compiled code, logs, and the plugins that Snakemake installs first
+
+
+def fasta_mb(wildcards):
+    return size_of(config["reference"]) / 1e6
+
+
+def plain_fasta_mb(wildcards):
+    return reference_mb()
+
+
+def fasta_for_cram_mb(wildcards):
+    return reference_mb() if IS_CRAM else 0
+
+
+def index_mb(wildcards):
+    return KMER_TABLE_MB + index_bytes_a_base() * reference_mb()
+
+
+def reads_mb(wildcards):
+    return sum(map(size_of, read_files(unit_of(wildcards)))) / 1e6
+
+
+def reads_of_library_mb(wildcards):
+    files = (path for unit in paired_units(wildcards.unit) for path in read_files(unit))
+    return sum(map(size_of, files)) / 1e6
+
+
+def unit_bam_mb(unit):
+    sizes = (
+        size_of(path) * BAM_BYTES_A_BYTE.get(Path(path).suffix, BAM_BYTES_A_PLAIN_BYTE)
+        for path in read_files(unit)
+    )
+    return sum(sizes) / 1e6
+
+
+def bam_mb(wildcards):
+    """BAM of a unit. What is split from its reads takes no more."""
+    return unit_bam_mb(unit_of(wildcards))
+
+
+def sample_bam_mb(wildcards):
+    """BAM of a sample, or the temporary file of a sort that begins anew with its job."""
+    return sum(map(unit_bam_mb, UNITS_OF[wildcards.sample]))
+
+
+def resumed_sort_mb(wildcards):
+    """What a sort while mapping goes on with; it lies beside the output."""
+    return RESUMED_SORT_BYTES_A_READ * million_reads_of_part(wildcards) if SORTED_PARTS else 0
+
+
+def disk(*files, temporary=None):
+    """Return the resource disk_mb of a rule, as a keyword; none if its jobs need no disk of a node.
+
+    Parameters
+    ----------
+    files
+        Functions of wildcards that return what a job reads and makes. They count where nodes share
+        no disk.
+    temporary
+        The same of what lies on the node everywhere.
+    """
+    needs = [temporary] if temporary else []
+    if not SHARED_DISK:
+        needs += [*files, lambda wildcards: POD_MB]
+    if not needs:
+        return {}
+    return {"disk_mb": lambda wildcards: math.ceil(sum(need(wildcards) for need in needs))}
+
+
+def map_disk():
+    """The disk of jobs that map; in a scratch folder lies a copy of the index."""
+    copy = index_mb if config["scratch"] else None
+    files = (index_mb, reads_mb, bam_mb, resumed_sort_mb, fasta_for_cram_mb)
+    return disk(*files, temporary=copy)
+
+
+def finish_disk():
+    """The disk of jobs that merge: parts and their sample. What a GPU has mapped is sorted, too."""
+    sort = None if SORTED_PARTS else sample_bam_mb
+    return disk(sample_bam_mb, sample_bam_mb, fasta_for_cram_mb, temporary=sort)
 
 
 def split_runtime(wildcards, input, threads):

@@ -14,6 +14,7 @@ rule fmwave_index:
         *config["modules"],
     threads: config["index"]["threads"]
     resources:
+        **disk(fasta_mb, index_mb),
         mem_mb=memory(index_mem_mb),
         runtime=runtime(reference_runtime),
     params:
@@ -41,6 +42,7 @@ rule plain_reference:
         *config["modules"],
     threads: 1
     resources:
+        **disk(fasta_mb, plain_fasta_mb),
         mem_mb=memory(1000),
         runtime=runtime(reference_runtime),
     script:

@@ -40,6 +40,7 @@ rule split_reads:
         *config["modules"],
     threads: 1
     resources:
+        **disk(reads_mb, bam_mb),
         mem_mb=memory(1500),
         runtime=runtime(split_runtime),
     params:
@@ -67,6 +68,7 @@ rule estimate_insert_size:
         *config["modules"],
     threads: config["map"]["threads"]
     resources:
+        **disk(index_mb, reads_of_library_mb),
         mem_mb=memory(cpu_map_mem_mb),
         runtime=runtime(30),
     params:
@@ -102,6 +104,7 @@ rule fmwave_map:
         *config["modules"],
     threads: map_threads()
     resources:
+        **map_disk(),
         **map_resources(),
         mem_mb=memory(map_mem_mb),
         small=small(is_small_map),

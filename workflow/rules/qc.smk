@@ -18,6 +18,7 @@ rule alignment_statistics:
         *config["modules"],
     threads: 1
     resources:
+        **disk(sample_bam_mb, fasta_for_cram_mb),
         mem_mb=memory(1500),
         runtime=runtime(sample_runtime),
         small=small(is_small_sample),

@@ -24,6 +24,7 @@ rule map_sample:
         *config["modules"],
     threads: config["map"]["threads"]
     resources:
+        **map_disk(),
         mem_mb=memory(sorting_map_mem_mb),
         runtime=runtime(map_runtime),
         small=small(is_small_sample),
@@ -70,6 +71,7 @@ rule finish_sample:
         *config["modules"],
     threads: config["output"]["threads"]
     resources:
+        **finish_disk(),
         mem_mb=memory(finish_mem_mb),
         runtime=runtime(sample_runtime),
         small=small(is_small_sample),

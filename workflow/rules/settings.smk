@@ -141,7 +141,7 @@ def problem_of_file(path):
 def unreadable_reads(units, lines, path):
     """Return one line for each read file that is not there, or that no plugin reads."""
     # Others' rules may make files, and where Snakemake was given a storage they are looked for there.
-    in_sight = not is_imported() and not workflow.storage_settings.default_storage_provider
+    in_sight = SHARED_DISK and not is_imported()
     problems = []
     for name, row in units.items():
         for column in ("fq1", "fq2", "bam"):
@@ -333,7 +333,7 @@ def read_extra(text):
 def check_multiqc():
     """Stop if MultiQC is wanted and missing, where jobs see the programs that are here."""
     own_software = workflow.deployment_settings.deployment_method  # conda, apptainer, modules
-    elsewhere = own_software or workflow.storage_settings.default_storage_provider
+    elsewhere = own_software or not SHARED_DISK
     if workflow.is_main_process and not elsewhere and shutil.which("multiqc") is None:
         stop_on(
             [

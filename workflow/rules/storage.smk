@@ -5,6 +5,9 @@ from functools import cache
 from snakemake.exceptions import WorkflowError
 from snakemake_interface_storage_plugins.registry import StoragePluginRegistry
 
+# Whether nodes read and write the same files; else they lie in the default storage, as for Kubernetes.
+SHARED_DISK = not workflow.storage_settings.default_storage_provider
+
 # Those that a message names if none takes a URL; any other that is installed is used as well.
 STORAGE_PLUGINS = {"s3": "s3", "http": "http", "https": "http", "gs": "gcs", "ftp": "ftp"}
 
@@ -26,10 +29,19 @@ def problem_of_url(url):
         return f"a storage plugin is missing: pip install snakemake-storage-plugin-{plugin}"
 
 
+def stored(path):
+    """Return Snakemake's object for a URL, or for a file in the default storage."""
+    if is_url(path):
+        return storage(path).flags["storage_object"]
+    in_storage = workflow.modifier.path_modifier.apply_default_storage(path)
+    return in_storage.flags["storage_object"]
+
+
 @cache
-def size_of_url(url):
-    """Return the size as the storage tells it."""
-    return storage(url).flags["storage_object"].size()
+def size_in_storage(path):
+    """Return the size as the storage tells it; 0 of a file that is yet to be made."""
+    file = stored(path)
+    return file.size() if file.exists() else 0
 
 
 def is_folder_in_s3(self):
