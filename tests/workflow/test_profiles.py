@@ -210,7 +210,7 @@ def test_what_a_mapping_job_asks_for_on_kubernetes(tmp_path, monkeypatch):
     assert (asked["gpu"], asked["gpu_manufacturer"], asked["scale"]) == ("1", "nvidia", "0")
     assert asked["mem_mb"] == "64000"
     assert run.stdout.count("gpu=1") == 1
-    assert f"{store}/phix_R1.fq (retrieve from storage)" in run.stdout
+    assert f"{store}/phix_R1.fq (access: sequential, retrieve from storage)" in run.stdout
     assert f"{store}/phix174.fa (retrieve from storage)" in run.stdout
     assert f"{store}/results/mapped/phix.bam (send to storage)" in run.stdout
 

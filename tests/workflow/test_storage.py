@@ -31,26 +31,28 @@ from tests.helpers.workflow_runs import (
 
 pytestmark = needs_snakemake
 
+needs_folder = pytest.mark.skipif(
+    importlib.util.find_spec("snakemake_storage_plugin_fs") is None
+    or shutil.which("rsync") is None,
+    reason="snakemake-storage-plugin-fs (make test-profiles), or rsync for its copies, is missing",
+)
 
-@pytest.mark.skipif(
-    importlib.util.find_spec("snakemake_storage_plugin_fs") is None,
-    reason="snakemake-storage-plugin-fs is not installed: make test-profiles",
-)
-@pytest.mark.skipif(
-    shutil.which("rsync") is None,
-    reason="rsync, by which files are put into storage, is missing",
-)
-def test_a_run_whose_files_lie_in_storage(tmp_path):
-    """A folder stands for the object store; the unit is scattered."""
-    store = tmp_path / "store"
+
+def in_folder(directory: Path, chunks: int = 1) -> Path:
+    """Write a project whose files lie in the folder ``store``; return the place of the run."""
+    store, run = directory / "store", directory / "run"
     store.mkdir()
+    run.mkdir()
     for name in ("phix174.fa", "phix_R1.fq", "phix_R2.fq"):
         shutil.copy(DATA / name, store)
-    directory = tmp_path / "run"
-    directory.mkdir()
-    units = "phix\ta\tphix_R1.fq\tphix_R2.fq\t\t2\n"
-    project(directory, CONFIG.replace(f"{DATA}/", ""), units=UNITS_HEADER + units)
+    units = f"phix\ta\tphix_R1.fq\tphix_R2.fq\t\t{chunks}\n"
+    return project(run, CONFIG.replace(f"{DATA}/", ""), units=UNITS_HEADER + units)
 
+
+@needs_folder
+def test_a_run_whose_files_lie_in_storage(tmp_path):
+    """A folder stands for the object store; the unit is scattered."""
+    store, directory = tmp_path / "store", in_folder(tmp_path, chunks=2)
     run = snakemake(
         directory,
         *("--default-storage-provider", "fs", "--default-storage-prefix", str(store)),
@@ -63,6 +65,26 @@ def test_a_run_whose_files_lie_in_storage(tmp_path):
         assert sum(not r.flag & 0x900 for r in bam.fetch(until_eof=True)) == 90
         assert bam.has_index()
     assert (store / "results" / "plots" / "reads.svg").exists()
+
+
+@needs_folder
+@pytest.mark.parametrize("place", ["copies", "link"])
+def test_reads_are_linked_and_not_copied(tmp_path, place):
+    """Where the plugin's link would lead nowhere, they are copied."""
+    (tmp_path / "deep" / "copies").mkdir(parents=True)
+    (tmp_path / "copies").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "deep" / "copies")
+    directory = in_folder(tmp_path)
+    run = snakemake(
+        directory,
+        *("--default-storage-provider", "fs", "--default-storage-prefix", str(tmp_path / "store")),
+        *("--shared-fs-usage", "none", "--local-storage-prefix", str(tmp_path / place)),
+        *("--until", "map_sample"),
+    )
+    assert run.returncode == 0, run.stdout
+    assert run.stdout.count("Creating symlink for on-demand retrieval") == 2 * (place == "copies")
+    assert (tmp_path / "store" / "phix_R1.fq").read_bytes() == PHIX[0].read_bytes()
+    assert not list((tmp_path / place).rglob("*.fq"))
 
 
 @pytest.fixture

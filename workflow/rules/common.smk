@@ -107,6 +107,18 @@ def given(path):
     return local(path) if SHARED_DISK else path
 
 
+def streamed(path):
+    """One that jobs read once, from start to end, so that a storage plugin may bring no copy.
+
+    The one that may, for folders (fs 1.1), makes a relative link, which leads nowhere if the place
+    of the copies is itself reached by a link.
+    """
+    copies = workflow.storage_settings.local_storage_prefix
+    if SHARED_DISK and not is_url(path) or copies.resolve() != copies.absolute():
+        return given(path)
+    return access.sequential(given(path))
+
+
 def read_files(unit):
     return [UNITS[unit][column] for column in ("fq1", "fq2", "bam") if column in UNITS[unit]]
 
@@ -117,7 +129,7 @@ def unit_of(wildcards):
 
 
 def given_reads(wildcards):
-    return [given(path) for path in read_files(unit_of(wildcards))]
+    return [streamed(path) for path in read_files(unit_of(wildcards))]
 
 
 def library_of(unit):
@@ -141,7 +153,7 @@ def paired_units(unit):
 
 
 def reads_of_library(wildcards):
-    return [given(path) for unit in paired_units(wildcards.unit) for path in read_files(unit)]
+    return [streamed(path) for unit in paired_units(wildcards.unit) for path in read_files(unit)]
 
 
 def chunk_files(unit, folder, chunk):
