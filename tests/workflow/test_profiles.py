@@ -160,6 +160,27 @@ def test_without_a_gpu_model_jobs_ask_for_none(name, tmp_path):
             assert ("slurm_partition=gpu" in run.stdout) == (partition == "gpu")
 
 
+@pytest.mark.parametrize(("model", "partition"), [("A100-40", "g"), ("none", "c")])
+def test_partitions_in_the_config_go_by_the_gpu_model(model, partition, tmp_path):
+    """Unless the profile names one, too."""
+    require_plugin("executor", "slurm")
+    places = "partition: g, cpu_partition: c"
+    config = CONFIG + f"map: {{chunks: 2}}\ngpu: {{model: {model}, {places}}}\n"
+    directory = project(tmp_path, config)
+    run = snakemake(directory, "--dry-run", profile="slurm-gpu")
+    assert run.returncode != 0
+    assert "config: gpu: slurm_partition of fmwave_map, in set-resources" in run.stdout
+
+    text = (PROFILES / "slurm-gpu" / "profile.yaml").read_text()
+    (directory / "profile.yaml").write_text(re.sub(" {4}slurm_partition: gpu\\b.*", "", text))
+    run = snakemake(directory, "--dry-run", profile=str(directory))
+    assert run.returncode == 0, run.stdout
+    rules = re.findall(r"rule (\w+):\n(?:    .*\n)*?    resources: (.*)", run.stdout)
+    asked = {rule for rule, resources in rules if f"slurm_partition={partition}" in resources}
+    assert asked == {"fmwave_map", "fmwave_compile"}
+    assert run.stdout.count("slurm_partition=") == 3
+
+
 def test_what_compiles_asks_for_the_gpu_of_mapping_jobs():
     """Also with all that stands in the profile's comments for a site to take."""
     text = (PROFILES / "slurm-gpu" / "profile.yaml").read_text()

@@ -635,6 +635,12 @@ def map_runtime(wildcards, input, threads):
     return minutes(million_reads_of_part(wildcards), map_rate(wildcards), *start)
 
 
+def partition(on_gpu):
+    """Return the resource slurm_partition, as a keyword; none if the config leaves it to the profile."""
+    name = config["gpu"]["partition" if on_gpu else "cpu_partition"]
+    return {"slurm_partition": name} if name else {}
+
+
 def map_resources():
     """Resources of a mapping job: runtime, and where it runs.
 
@@ -646,7 +652,7 @@ def map_resources():
     )  # 0: the profile asks for a share
     most = config["gpu"]["max_wait"]
     if GPU is None or not most:
-        return {"gpu": gpus, "runtime": runtime(map_runtime)}
+        return {"gpu": gpus, "runtime": runtime(map_runtime), **partition(GPU is not None)}
     on_gpu, on_cpu = runtime(map_runtime), runtime(cpu_map_runtime)
 
     def waited(wildcards, attempt, rulename):
@@ -709,9 +715,8 @@ def compile_resources():
 
     Not if they may go to the CPU: they would all wait for it.
     """
-    most = config["gpu"]["max_wait"]
-    place = {"slurm_partition": config["gpu"]["cpu_partition"]} if most else {}
-    return {"gpu": 0 if most or GPU is None else int(GPU["jobs_per_gpu"] == 1), **place}
+    on_gpu = GPU is not None and not config["gpu"]["max_wait"]
+    return {"gpu": int(on_gpu and GPU["jobs_per_gpu"] == 1), **partition(on_gpu)}
 
 
 def compile_device():

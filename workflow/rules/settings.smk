@@ -282,21 +282,25 @@ def read_gpu(settings):
     return gpu
 
 
-def check_waiting(settings):
-    """Stop unless mapping jobs that do not wait for a GPU for ever have two places to go."""
-    if not settings["max_wait"]:
-        return
-    missing = [key for key in ("partition", "cpu_partition") if not settings[key]]
-    if missing:
+def check_partitions(settings):
+    """Stop unless the config alone says where mapping jobs run, and max_wait has two places."""
+    places = ("partition", "cpu_partition")
+    missing = [key for key in places if not settings[key]]
+    if settings["max_wait"] and missing:
         stop_on([f"config: gpu: missing: {', '.join(missing)}; max_wait needs both partitions"])
+    if missing == [*places]:
+        return
+    changing = {"slurm_partition"}
+    if settings["max_wait"]:
+        changing |= {"slurm_extra", "gpu", "gres"}
     for name in ("fmwave_map", "fmwave_compile"):
         given = workflow.resource_settings.overwrite_resources.get(name, {})
-        if twice := sorted({"slurm_partition", "slurm_extra", "gpu", "gres"} & set(given)):
+        if twice := sorted(changing & set(given)):
             stop_on(
                 [
-                    f"config: gpu.max_wait: {', '.join(twice)} of {name}, in set-resources of the "
-                    "profile or the command line, cannot change with the attempt. Expected: gone "
-                    "from there, the partition in gpu.partition"
+                    f"config: gpu: {', '.join(twice)} of {name}, in set-resources of the profile or "
+                    "the command line, would take the place of what partition, cpu_partition and "
+                    "max_wait say. Expected: gone from there"
                 ]
             )
 
@@ -359,4 +363,4 @@ UNITS, problems_of_units = read_units(config["units"])
 stop_on(problems_of_samples + problems_of_units or unmatched(SAMPLES, UNITS))
 
 GPU = read_gpu(config["gpu"])
-check_waiting(config["gpu"])
+check_partitions(config["gpu"])
