@@ -15,6 +15,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 
 import numpy as np
@@ -102,6 +103,11 @@ def preempt_cpus() -> None:
     """Ask for a whole node for a moment, which preempts all jobs of the partitions ``gpu-…``."""
     command = ["sbatch", "--partition=gpu", "--exclusive", "--mem=100", "--output=/dev/null"]
     subprocess.run([*command, "--wrap=sleep 3"], check=True, timeout=30)
+
+
+def start_time(job: str) -> float:
+    """Return when a job began, by Slurm's clock of whole seconds."""
+    return datetime.fromisoformat(re.search(r"StartTime=(\S+)", show_job(job))[1]).timestamp()
 
 
 def state_of(folder: Path) -> dict:
@@ -216,12 +222,20 @@ def test_a_preempted_merge_begins_anew(
     merging = int(re.search(r"fmwave-(\d+)", unfinished.name)[1])
     os.kill(merging, signal.SIGSTOP)  # or it would be through
     (job,) = queue("%A", f"--partition={partition}")
+    began = start_time(job)
+    ran = time.time() - began
     preempt_cpus()
     if requeues:
         wait_for_requeue(job)
-        start_at_once(job)
     else:
         wait_for(lambda: "JobState=PREEMPTED" in show_job(job), "the preemption")
+    lost = time.time() - began
+    if requeues:
+        start_at_once(job)
     assert wait_for_exit(process, LONG_LIMIT) == 0, (directory / "run.log").read_text()
     assert restarts(job) == requeues
     assert files_in(mapped) == undisturbed_merge
+    print(  # noqa: T201
+        f"{profile}, merges parts: all is lost, {ran:.0f} s of the job until it was preempted, "
+        f"{lost:.0f} s until it had ended"
+    )
