@@ -579,6 +579,8 @@ def resumed_sort_mb(wildcards):
 def disk(*files, temporary=None):
     """Return the resource disk_mb of a rule, as a keyword; none if its jobs need no disk of a node.
 
+    Half as much again after each attempt: Kubernetes ends a pod that takes more, without a word why.
+
     Parameters
     ----------
     files
@@ -592,7 +594,11 @@ def disk(*files, temporary=None):
         needs += [*files, lambda wildcards: POD_MB]
     if not needs:
         return {}
-    return {"disk_mb": lambda wildcards: math.ceil(sum(need(wildcards) for need in needs))}
+
+    def disk_mb(wildcards, attempt):
+        return math.ceil((1 + attempt) / 2 * sum(need(wildcards) for need in needs))
+
+    return {"disk_mb": disk_mb}
 
 
 def map_disk():
