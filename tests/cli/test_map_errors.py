@@ -146,7 +146,7 @@ CASES = {
     "statistics nowhere": ("ref.fmw 1.fq --json-stats no/x", OUTPUT, "does not exist"),
     "statistics directory": ("ref.fmw 1.fq --json-stats empty.fmw", OUTPUT, "is a directory"),
     "format": ("ref.fmw 1.fq -O vcf", USAGE, "invalid choice: 'vcf'"),
-    "compression": ("ref.fmw 1.fq --compression 10", USAGE, "argument --compression: invalid choice"),
+    "compression": ("ref.fmw 1.fq --compression 10", USAGE, "--compression: invalid choice"),
     "CRAM without reference": ("ref.fmw 1.fq -o x.cram", USAGE, "FASTA file with --reference"),
     "CRAM of other reference": (
         "ref.fmw 1.fq -o x.cram --reference ref.fa",

@@ -47,7 +47,7 @@ NEEDS = "needs --markdup, which finds the duplicates; give both, or neither"
         ("a.bam -o x.paf", "output x.paf: parts are merged to BAM, CRAM or SAM"),
         ("a.bam -o x.bam -O paf", "invalid choice: 'paf'"),
         ("a.bam -o x.cram", "name its FASTA file with --reference"),
-        ("a.bam -o x.bam --compression 10", "argument --compression: invalid choice"),
+        ("a.bam -o x.bam --compression 10", "--compression: invalid choice"),
         ("a.bam b.bam a.bam -o x.bam", "a.bam is given twice; give each part once"),
         ("a.bam link.bam -o x.bam", "link.bam is given twice"),
         ("a.bam hard.bam -o x.bam", "hard.bam is given twice"),
