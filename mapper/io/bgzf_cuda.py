@@ -35,7 +35,9 @@ from mapper.io.bgzf import (
     HEADER_FIELDS,
     MAX_BLOCK,
     TRAILER_BYTES,
+    compress_blocks,
     copy_spans,
+    deflater,
     spans_of,
 )
 from mapper.io.bgzf_reader import (
@@ -46,6 +48,8 @@ from mapper.io.bgzf_reader import (
     START,
     BlocksPart,
     Done,
+    block_table,
+    find_blocks,
     find_bodies,
 )
 from mapper.parallel.pool import thread_pool
@@ -157,6 +161,11 @@ class _Lane:
     def _array(self, name: str, n: int, dtype: Any) -> Any:
         return self._space.device(name, n, dtype)
 
+    def _reserve(self, n: int, *names: str) -> None:
+        """Allocate arrays of up to ``n`` numbers: while reads are mapped, no memory may be left."""
+        for name in names:
+            self._array(name, n, np.int64)
+
 
 class _Deflating(_Lane):
     def __init__(self, ordinal: int, codec: Nvcomp, most_blocks: int, level: int) -> None:
@@ -169,10 +178,13 @@ class _Deflating(_Lane):
         self._slots = self._array("slots", most_blocks * self._slot_bytes, np.uint8)
         self._blocks = self._array("blocks", most_blocks * MAX_BLOCK, np.uint8)
         self._work = self._array("work", max(work, 8), np.uint8)
+        self._reserve(
+            most_blocks + 1, "addresses", "sizes", "packed", "statuses", "checksums", "starts"
+        )
         self._header = self._space.upload("header", HEADER_FIELDS)
         slots = address_of(self._slots) + np.arange(most_blocks, dtype=np.int64) * self._slot_bytes
         self._slot_addresses = self._space.upload("slot addresses", slots)
-        self._space.synchronize()
+        self.run([memoryview(b"\n")])  # the driver loads the kernels, which takes memory too
 
     def run(self, pieces: Sequence[memoryview]) -> memoryview:
         """Return the BGZF blocks of pieces of data."""
@@ -223,6 +235,11 @@ class _Inflating(_Lane):
         self._plain = self._array("plain", most, np.uint8)
         work = codec.inflate_bytes(most_blocks, MAX_BLOCK)
         self._work = self._array("work", max(work, 8), np.uint8)
+        self._reserve(
+            most_blocks, "sizes", "starts", "places", "rooms", "found sizes", "statuses",
+            "checksums", "plain starts", "bodies", "n_lines", "plain at",
+        )  # fmt: skip
+        self.run([_one_block()])
 
     def run(self, parts: Sequence[BlocksPart]) -> list[Done]:
         """Decompress parts; the host does those with damaged or empty blocks."""
@@ -292,6 +309,14 @@ class _Inflating(_Lane):
                 done.append(part())
             at = end
         return done
+
+
+def _one_block() -> BlocksPart:
+    """Return a part that has a block of one byte."""
+    data = np.frombuffer(compress_blocks(memoryview(b"\n"), deflater(1)), np.uint8)
+    table = block_table(1)
+    find_blocks(data, 0, len(data), MAX_BLOCK, table)
+    return BlocksPart(data, table, memoryview(bytearray(1)), count_lines=True)
 
 
 LaneKind = TypeVar("LaneKind", bound=_Lane)

@@ -218,7 +218,7 @@ def is_bgzf(head: bytes) -> bool:
     if not head.startswith(_MAGIC) or len(head) < HEAD_BYTES:
         return False
     data = np.frombuffer(bytearray(head), np.uint8)
-    _, why = find_blocks(data, 0, len(data), 0, _table(1))
+    _, why = find_blocks(data, 0, len(data), 0, block_table(1))
     return bool(why == MORE) and head[10] + 256 * head[11] <= HEAD_BYTES - _FIXED_HEADER
 
 
@@ -239,7 +239,7 @@ def decompress_blocks(
     BLOCK_ERRORS
         If a block is damaged, or the blocks do not fill the array.
     """
-    blocks = _table(n_blocks)
+    blocks = block_table(n_blocks)
     n, _ = find_blocks(data, 0, len(data), len(out), blocks)
     if n == 0:
         filled = 0
@@ -259,7 +259,8 @@ def decompress_blocks(
         raise gzip.BadGzipFile("blocks are missing, or there are too many")
 
 
-def _table(n: int) -> np.ndarray:
+def block_table(n: int) -> np.ndarray:
+    """Return a table with room for ``n`` blocks (int64), to be filled by :func:`find_blocks`."""
     return np.empty((n, 5), np.int64)
 
 
@@ -412,7 +413,7 @@ class BgzfStream:
 
     def _plan(self, room: int) -> np.ndarray:
         """Return the next blocks that fit into `room` bytes, at least one except at the end."""
-        blocks = _table(_MAX_PLANNED)
+        blocks = block_table(_MAX_PLANNED)
         while True:
             n, why = find_blocks(self._packed, self._at, self._end, room, blocks)
             if n:

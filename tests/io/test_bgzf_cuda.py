@@ -184,6 +184,27 @@ def test_little_memory_is_shared_by_fewer_streams(
         assert (opened.least_pending, opened.blocks_per_task) == (2 * streams, 65)
 
 
+def test_opened_streams_need_no_more_memory(codec: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches may have taken what was left, as on a card of 12 GB."""
+    plain = text(5 * BLOCK)
+    monkeypatch.setattr(bgzf_cuda, "DEFLATING_BLOCKS", 5)
+    monkeypatch.setattr(bgzf_cuda, "INFLATING_BLOCKS", 5)
+    monkeypatch.setattr(bgzf_cuda, "_LEAST_BLOCKS", 1)
+    with device_deflater(codec, [0], 1) as deflater, device_inflater(codec, [0]) as inflater:
+        assert deflater is not None
+        assert inflater is not None
+
+        def full(*_: object) -> None:
+            raise DeviceMemoryError("full")
+
+        monkeypatch.setattr(cuda, "device_array", full)
+        blocks = bytes(deflater.compress([memoryview(plain)]))
+        part = part_of(blocks, count_lines=True)
+        (done,) = inflater.decompress([part])
+    assert done.error is None
+    assert bytes(part.buffer) == plain
+
+
 def test_many_small_pieces(deflater: DeviceDeflater) -> None:
     """As of the temporary file of a sort: each begins a block."""
     data = text(60_000)
