@@ -4,7 +4,8 @@
     python -m benchmarks.studies.gpu_rows jobs 3.1G --work DIR [--pairs 2000000]
 
 `rows` makes a genome and reads (common/whole_genome_data.py), indexes it as the row says, and maps
-with the row's batches, cores and memory. Another process holds the rest of the device's memory; a
+with the row's batches, cores and memory. Another process holds the rest of the device's memory, and
+fmwave is told that so many share the device as would leave it the row's memory, or a little more; a
 cgroup limits the host's where the system lets this program make one, and else the table says that
 it was not limited. Rows of more memory than the device has are left out and named. The records of
 all rows have to be the same. `jobs` lets 1, 2 and 4 jobs share the device, each with its part of
@@ -160,7 +161,10 @@ def rows(options: argparse.Namespace) -> int:
         if host.works:
             host.limit(int((host_gb - SNAKEMAKE_GB) * 1e9))
         with memory_left(int(memory_gb * 1e9 * AS_SOLD)) as free_gb, device_peak() as peak:
-            command = map_command(options, cores[:n_cores], sampling, out, batch_bases)
+            command = map_command(
+                options, cores[:n_cores], sampling, out, batch_bases,
+                "--jobs-per-device", max(1, int(have // (memory_gb * 1e9 * AS_SOLD))),
+            )  # fmt: skip
             cost = measured(host.command(command), options.work / "rows.log")
         digest = records_digest(out) if cost.exit_status == 0 else "none"
         digests.add(digest)

@@ -107,8 +107,8 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     )  # fmt: skip
     machine.add_argument(
         "--jobs-per-device", type=positive, default=1, metavar="N",
-        help="runs that may have a device at the same time, where auto looks for a free one "
-        "(default: %(default)s)",
+        help="runs that may have a device at the same time, where auto looks for a free one; each "
+        "plans with its part of the device's memory (default: %(default)s)",
     )  # fmt: skip
     machine.add_argument(
         "--memory", type=size, metavar="SIZE",

@@ -243,7 +243,8 @@ def hold_device(text: str, sharers: int = 1) -> Iterator[DeviceChoice]:
     text
         Value of ``--device``.
     sharers
-        Runs that may hold one device at the same time; all must give the same number.
+        Runs that may hold one device at the same time; all must give the same number. Each plans
+        with its part of the device's memory.
 
     Raises
     ------
@@ -254,14 +255,17 @@ def hold_device(text: str, sharers: int = 1) -> Iterator[DeviceChoice]:
     if choice.backend == CPU:
         yield choice
         return
+    from mapper.cuda.memory import shared_by
+
     devices = find_devices().devices
     if text not in (AUTO, ANY) or "CUDA_VISIBLE_DEVICES" in os.environ:
         _log_devices(choice, devices)
-        yield choice
+        with shared_by(sharers):
+            yield choice
         return
     names = [devices[ordinal].uuid or f"device-{ordinal}" for ordinal in choice.ordinals]
-    with one_of(names, sharers) as position:
-        held = DeviceChoice(CUDA, (choice.ordinals[position],))
+    with one_of(names, sharers) as position, shared_by(sharers):
+        held = choice._replace(ordinals=(choice.ordinals[position],))
         _log_devices(held, devices)
         yield held
 

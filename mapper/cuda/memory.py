@@ -121,9 +121,38 @@ def free_bytes() -> int:
     return int(min(cuda.current_context().get_memory_info().free, sys.maxsize))
 
 
+def free_share(held: int = 0) -> int:
+    """Return the memory of the current device that this process may still take.
+
+    Parameters
+    ----------
+    held
+        Bytes that it holds already.
+    """
+    return max(0, min(free_bytes(), total_bytes() - held))
+
+
+class _Share:
+    """Processes that share each device, this one included."""
+
+    n_processes = 1
+
+
+@contextmanager
+def shared_by(n_processes: int) -> Iterator[None]:
+    """Let this process plan, within the block, with its part of each device's memory."""
+    before = _Share.n_processes
+    _Share.n_processes = n_processes
+    try:
+        yield
+    finally:
+        _Share.n_processes = before
+
+
 def total_bytes() -> int:
-    """Return the memory of the current device."""
-    return sys.maxsize if SIMULATED else _total_bytes_of(cuda.current_context().device.id)
+    """Return the memory of the current device, or this process's part of it."""
+    whole = sys.maxsize if SIMULATED else _total_bytes_of(cuda.current_context().device.id)
+    return whole // _Share.n_processes
 
 
 @cache

@@ -27,6 +27,11 @@ THREADS = 6
 Batch = TypeVar("Batch", bound=NamedTuple)
 
 
+def bytes_on_device(batch: NamedTuple) -> int:
+    """Return the bytes of the arrays of what :func:`upload` returned."""
+    return sum(column.nbytes for column in batch if hasattr(column, "nbytes"))
+
+
 def upload(batch: Batch, what: str) -> Batch:
     """Copy the arrays of a NamedTuple to the current device; other fields are kept.
 

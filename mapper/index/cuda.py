@@ -7,8 +7,8 @@ import logging
 import numpy as np
 
 from mapper.cuda.api import cuda, kernel
-from mapper.cuda.memory import device_memory, free_bytes
-from mapper.cuda.upload import upload
+from mapper.cuda.memory import device_memory, free_bytes, free_share
+from mapper.cuda.upload import bytes_on_device, upload
 from mapper.errors import DeviceMemoryError
 from mapper.index.fm import FMIndex, fill_from_sample, table_entry
 
@@ -51,10 +51,11 @@ def expand_suffix_array(fm: FMIndex) -> FMIndex:
     if fm.sa_shift == 0:
         return fm
     n_bytes = fm.n_rows * fm.sa_samples.dtype.itemsize
-    if n_bytes > (1 - KEEP_FREE) * free_bytes():
+    room = free_share(bytes_on_device(fm))
+    if n_bytes > (1 - KEEP_FREE) * room:
         log.info(
             "the suffix array stays sampled on the device: whole it takes %.1f GB, and %.1f GB "
-            "are free", n_bytes / 1e9, free_bytes() / 1e9,
+            "are free", n_bytes / 1e9, room / 1e9,
         )  # fmt: skip
         return fm
     with device_memory("the whole suffix array"):

@@ -23,7 +23,7 @@ from mapper.cuda.memory import (
     Workspace,
     copy_in,
     copy_out,
-    free_bytes,
+    free_share,
     page_locked,
     priority_stream,
 )
@@ -393,7 +393,7 @@ def _blocks_that_fit(
     fitting = most
     for ordinal in ordinals:
         with device_context(ordinal):
-            room = int(MEMORY_SHARE * free_bytes())
+            room = int(MEMORY_SHARE * free_share())
         fitting = min(fitting, room // (ordinals.count(ordinal) * n_streams * bytes_per_block))
     return fitting if fitting >= _LEAST_BLOCKS else 0
 

@@ -130,8 +130,9 @@ class Session:
             self._stages = None  # its memory may be needed
             self._stages = DeviceStages(self.index, choice.ordinals)
             self._choice = choice
-            held = self._stages.streams[0].fm
-            n_bytes = sum(column.nbytes for column in held if hasattr(column, "nbytes"))
+            from mapper.cuda.upload import bytes_on_device
+
+            n_bytes = bytes_on_device(self._stages.streams[0].fm)
             log.info(
                 "the index takes %.2f GB of each device's memory; in the rest batches of %.1f M "
                 "bases fit, and are made smaller where they do not",

@@ -8,7 +8,10 @@ and short kernels share the device. Each device has streams of its own.
 from __future__ import annotations
 
 import logging
+import threading
+from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from queue import SimpleQueue
 from typing import Any, NamedTuple, TypeVar
 
@@ -26,8 +29,8 @@ from mapper.batch_ops import (
 from mapper.chain.cuda import download_links, find_loci, link_anchors
 from mapper.cuda.api import device_context, knowing_its_device
 from mapper.cuda.halving import Halves, in_halves
-from mapper.cuda.memory import Workspace, free_bytes, result_memory
-from mapper.cuda.upload import upload
+from mapper.cuda.memory import Workspace, free_share, result_memory
+from mapper.cuda.upload import bytes_on_device, upload
 from mapper.errors import DeviceMemoryError
 from mapper.extend.cuda import download_alignments, extend_loci
 from mapper.extend.doubt_cuda import doubtful_reads
@@ -38,7 +41,7 @@ from mapper.index.cuda import expand_suffix_array
 from mapper.index.fm import FMIndex
 from mapper.index.index import Index
 from mapper.index.reference import ContigBounds
-from mapper.mapping.memory_plan import device_batch_bases
+from mapper.mapping.memory_plan import LEAST_BATCH_BASES, device_batch_bases
 from mapper.mapping.stages import (
     Aligned,
     LongChained,
@@ -133,8 +136,10 @@ class DeviceStages:
         self._idle: SimpleQueue[StreamWorkspace] = SimpleQueue()
         for stream in self.streams:
             self._idle.put(stream)
+        self._lock = threading.Lock()
+        self._n_streams = Counter(stream.ordinal for stream in self.streams)  # not given up
         self.batch_bases = min(
-            _batch_bases(i, ordinals.count(i) * n_streams) for i in set(ordinals)
+            _batch_bases(stream, self._n_streams[stream.ordinal]) for stream in self.streams
         )
         """Bases of a batch for which the free memory of every device suffices, about."""
 
@@ -193,23 +198,52 @@ class DeviceStages:
         return self._with_stream(_chain_long, batches, params, stats, run)
 
     def _with_stream(self, call: Callable[..., Result], *args: Any) -> Result:
-        """Call a function with an idle stream, on its device."""
-        stream = self._idle.get()
-        try:
-            with device_context(stream.ordinal):
-                return knowing_its_device(call)(stream, *args)
-        finally:
+        """Call a function with an idle stream, on its device; with another if that is given up."""
+        while True:
+            stream = self._idle.get()
+            try:
+                with device_context(stream.ordinal):
+                    result = knowing_its_device(call)(stream, partial(self._give_up, stream), *args)
+            except _GivenUpError:
+                continue
+            except BaseException:
+                self._idle.put(stream)
+                raise
             self._idle.put(stream)
+            return result
+
+    def _give_up(self, stream: StreamWorkspace) -> None:
+        """Leave a stream's memory to the others of its device.
+
+        Raises
+        ------
+        _GivenUpError
+            Unless it is the last one.
+        """
+        with self._lock:
+            if self._n_streams[stream.ordinal] == 1:
+                return
+            self._n_streams[stream.ordinal] -= 1
+        log.info(
+            "the memory of cuda:%d does not suffice for so many batches at a time: one less",
+            stream.ordinal,
+        )  # fmt: skip
+        raise _GivenUpError
 
 
-def _batch_bases(ordinal: int, n_streams: int) -> int:
-    with device_context(ordinal):
-        return device_batch_bases(free_bytes(), n_streams)
+class _GivenUpError(Exception):
+    """A stream has no memory, as others hold it, and is not used any more."""
+
+
+def _batch_bases(stream: StreamWorkspace, n_streams: int) -> int:
+    held = bytes_on_device(stream.fm)
+    with device_context(stream.ordinal):
+        return device_batch_bases(free_share(held), n_streams)
 
 
 def _align(
-    stream: StreamWorkspace, batches: Sequence[ReadBatch], params: MapParams, stats: RunStats,
-    model: InsertSizeModel | None,
+    stream: StreamWorkspace, give_up: Callable[[], None], batches: Sequence[ReadBatch],
+    params: MapParams, stats: RunStats, model: InsertSizeModel | None,
 ) -> list[ResultSlice]:  # fmt: skip
     """Align batches as one; in halves if memory does not suffice, and by the CPU at last."""
 
@@ -224,7 +258,14 @@ def _align(
         found = _align_on_cpu(stream.host_index, reads, params, stats, model)
         return [ResultSlice(found, 0, reads.n_reads)]
 
-    return in_halves(align, batches, _halves, stream.space.release, align_alone)
+    def halves(
+        batches: Sequence[ReadBatch],
+    ) -> Halves[Sequence[ReadBatch], list[ResultSlice]] | None:
+        if sum(len(batch.bases) for batch in batches) <= LEAST_BATCH_BASES:
+            give_up()
+        return _halves(batches)
+
+    return in_halves(align, batches, halves, stream.space.release, align_alone)
 
 
 def _halves(
@@ -335,8 +376,8 @@ MOST_BASES = (1 << 31) - 1
 
 
 def _chain_long(
-    stream: StreamWorkspace, batches: Sequence[LongReads], params: MapParams, stats: RunStats,
-    run: RunCalls,
+    stream: StreamWorkspace, give_up: Callable[[], None], batches: Sequence[LongReads],
+    params: MapParams, stats: RunStats, run: RunCalls,
 ) -> list[list[LongChained]]:  # fmt: skip
     """Seed and chain batches as one; in halves if memory does not suffice, by the CPU at last."""
 
@@ -355,6 +396,8 @@ def _chain_long(
     def halves(
         batches: Sequence[LongReads],
     ) -> Halves[Sequence[LongReads], list[list[LongChained]]] | None:
+        if sum(len(batch.reads.bases) for batch in batches) <= LEAST_BATCH_BASES:
+            give_up()
         if len(batches) > 1:
             n = len(batches) // 2
             return Halves(

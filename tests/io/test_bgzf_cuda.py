@@ -157,7 +157,7 @@ def test_body_that_grows_is_stored(codec: Any) -> None:
 
 def test_no_memory_leaves_it_to_the_host(codec: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Too little from the start, or taken by others before it is allocated."""
-    monkeypatch.setattr(bgzf_cuda, "free_bytes", lambda: 10**8)
+    monkeypatch.setattr(bgzf_cuda, "free_share", lambda: 10**8)
     with device_deflater(codec, [0], 1) as deflater, device_inflater(codec, [0, 0]) as inflater:
         assert deflater is None
         assert inflater is None
@@ -165,7 +165,7 @@ def test_no_memory_leaves_it_to_the_host(codec: Any, monkeypatch: pytest.MonkeyP
     def full(*_: object) -> None:
         raise DeviceMemoryError("full")
 
-    monkeypatch.setattr(bgzf_cuda, "free_bytes", lambda: 10**11)
+    monkeypatch.setattr(bgzf_cuda, "free_share", lambda: 10**11)
     monkeypatch.setattr(bgzf_cuda.Workspace, "pinned", full)
     with device_deflater(codec, [0], 1) as deflater, device_inflater(codec, [0]) as inflater:
         assert deflater is None
@@ -178,7 +178,7 @@ def test_little_memory_is_shared_by_fewer_streams(
     work, slot = codec.deflate_sizes(bgzf_cuda.DEFLATING_BLOCKS, BLOCK, 1)
     of_block = work // bgzf_cuda.DEFLATING_BLOCKS + slot + BLOCK + bgzf.MAX_BLOCK
     streams = bgzf_cuda.DEFLATING_STREAMS // 2
-    monkeypatch.setattr(bgzf_cuda, "free_bytes", lambda: 10 * 65 * streams * of_block)
+    monkeypatch.setattr(bgzf_cuda, "free_share", lambda: 10 * 65 * streams * of_block)
     with device_deflater(codec, [0], 1) as opened:
         assert opened is not None
         assert (opened.least_pending, opened.blocks_per_task) == (2 * streams, 65)

@@ -250,6 +250,52 @@ def test_what_does_not_fit_is_done_in_halves(device, monkeypatch, index, reads) 
     assert max(sizes[1:]) <= reads.n_reads // 2 + 1
 
 
+def test_a_stream_without_memory_leaves_the_work_to_the_others(
+    device, monkeypatch, caplog, index, reads
+) -> None:
+    """Whose batches hold it; no read goes to the CPU for that, and none is left out."""
+    from mapper.mapping import stages_cuda
+
+    caplog.set_level("INFO")
+    stages, stats = stages_cuda.DeviceStages(index, [0], n_streams=3), RunStats()
+    used = []
+    at_once = stages_cuda._align_at_once
+
+    def crowded(stream, *args):
+        used.append(stages.streams.index(stream))
+        if used[-1] < 2:
+            raise DeviceMemoryError("pretended")
+        return at_once(stream, *args)
+
+    monkeypatch.setattr(stages_cuda, "_align_at_once", crowded)
+    params = resolved(index)
+    theirs = align_reads(index, reads, params, RunStats())
+    for _ in range(2):
+        ours = stages.align(reads, params, stats)
+        for a, b in zip(ours[1:4], theirs[1:4], strict=True):
+            check_equal(a, b)
+    assert used == [0, 1, 2, 2]
+    assert "reads_on_cpu" not in stats.counts
+    assert [r.message for r in caplog.records if "one less" in r.message] == 2 * [
+        "the memory of cuda:0 does not suffice for so many batches at a time: one less"
+    ]
+
+
+def test_batches_are_smaller_where_processes_share_a_device(device, monkeypatch, index) -> None:
+    from mapper.cuda import memory
+    from mapper.mapping.stages_cuda import DeviceStages
+
+    monkeypatch.setattr(memory, "free_bytes", lambda: 10**9)
+    monkeypatch.setattr(memory, "_total_bytes_of", lambda _: 2 * 10**9)
+    monkeypatch.setattr(memory.sys, "maxsize", 2 * 10**9)  # the simulator's
+    sizes = []
+    for n_processes in (1, 2, 4):
+        with memory.shared_by(n_processes):
+            sizes.append(DeviceStages(index, [0], n_streams=1).batch_bases)
+    assert sizes[1] == pytest.approx(sizes[0], rel=0.1)  # half of the device is free
+    assert sizes[2] < sizes[1] / 1.9
+
+
 @pytest.mark.parametrize("paired", [False, True])
 def test_what_does_not_fit_alone_is_done_by_the_cpu(
     device, monkeypatch, caplog, index, reads, pairs, paired
