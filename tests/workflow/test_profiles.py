@@ -361,6 +361,12 @@ def test_a_job_that_does_not_wait_for_ever(tmp_path):
     assert run.returncode != 0
     assert "config: gpu: missing: partition; max_wait needs both partitions" in run.stdout
 
+    (directory / "config" / "config.yaml").write_text(CONFIG + WAITING)
+    (directory / "gpus.toml").write_text(GPU_TABLE)
+    run = snakemake(directory, "--dry-run")
+    assert run.returncode != 0
+    assert "gpu.max_wait: jobs do not leave the queue for the CPU where they share" in run.stdout
+
 
 def test_the_table_has_rows_for_what_centres_have():
     table = tomllib.loads((ROOT / "mapper" / "cuda" / "gpus.toml").read_text())

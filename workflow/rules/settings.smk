@@ -283,11 +283,21 @@ def read_gpu(settings):
 
 
 def check_partitions(settings):
-    """Stop unless the config alone says where mapping jobs run, and max_wait has two places."""
+    """Stop unless the config alone says where mapping jobs run.
+
+    max_wait has two places, and whole GPUs: a profile asks for a share at each attempt.
+    """
     places = ("partition", "cpu_partition")
     missing = [key for key in places if not settings[key]]
     if settings["max_wait"] and missing:
         stop_on([f"config: gpu: missing: {', '.join(missing)}; max_wait needs both partitions"])
+    if settings["max_wait"] and GPU is not None and GPU["jobs_per_gpu"] > 1:
+        stop_on(
+            [
+                "config: gpu.max_wait: jobs do not leave the queue for the CPU where they share GPUs. "
+                "Expected: 0, or a row of the table of GPUs with jobs_per_gpu = 1"
+            ]
+        )
     if missing == [*places]:
         return
     changing = {"slurm_partition"}
