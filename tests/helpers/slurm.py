@@ -15,8 +15,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import pysam
 import pytest
@@ -31,6 +32,8 @@ from tests.helpers.workflow_runs import (
     project,
     records,
 )
+
+Seen = TypeVar("Seen")
 
 only_on_slurm = [
     pytest.mark.timeout(900),
@@ -127,11 +130,13 @@ def start(
         )  # fmt: skip
 
 
-def start_generic(directory: Path, *options: str) -> subprocess.Popen[str]:
-    """Start it by profiles/slurm-generic, whose commands are relative."""
+def start_generic(
+    directory: Path, *options: str, profile: str = "slurm-generic"
+) -> subprocess.Popen[str]:
+    """Start it by profiles/slurm-generic or a copy of it, whose commands are relative."""
     (directory / "profiles").symlink_to(ROOT / "profiles")
     faster = ["--latency-wait", "5", "--seconds-between-status-checks", "2"]
-    return start(directory, *options, profile="slurm-generic", faster=faster)
+    return start(directory, *options, profile=profile, faster=faster)
 
 
 def fail_first_run(directory: Path, what: str) -> None:
@@ -167,6 +172,23 @@ def wait_for_exit(process: subprocess.Popen[str], limit: int = LIMIT) -> int:
         return process.wait(limit)
     finally:
         process.kill()
+
+
+def look_until_exit(
+    process: subprocess.Popen[str], look: Callable[[], Seen], limit: int = LIMIT
+) -> list[Seen]:
+    """Return what a function returns, called five times a second until a run ends."""
+    seen: list[Seen] = []
+
+    def ended() -> bool:
+        seen.append(look())
+        return process.poll() is not None
+
+    try:
+        wait_for(ended, "the end of the run", limit)
+    finally:
+        process.kill()
+    return seen
 
 
 def requested(directory: Path, resource: str, rule: str = "fmwave_map") -> list[str]:

@@ -6,8 +6,7 @@ import re
 import shutil
 import signal
 import subprocess
-import threading
-import time
+from pathlib import Path
 
 import pytest
 import yaml
@@ -19,6 +18,7 @@ from tests.helpers.slurm import (
     UNTIL,
     check,
     fail_first_run,
+    look_until_exit,
     only_on_slurm,
     pid_of_first,
     queue,
@@ -39,20 +39,12 @@ def test_two_gpus_two_jobs_at_a_time_and_the_local_result(tmp_path, expected, no
     directory = settings(tmp_path, 4)
     sheet = directory / "units.tsv"
     sheet.write_text(sheet.read_text().removesuffix("\n") + "2\n")
-    running: list[int] = []
     process = start(directory)
+    running = look_until_exit(
+        process, lambda: len(queue("%A", "--partition=gpu", "--states=RUNNING")), LONG_LIMIT
+    )
 
-    def watch() -> None:
-        while process.poll() is None:
-            running.append(len(queue("%A", "--partition=gpu", "--states=RUNNING")))
-            time.sleep(0.2)
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    status = wait_for_exit(process, LONG_LIMIT)
-    watcher.join()
-
-    assert status == 0, (directory / "run.log").read_text()
+    assert process.wait() == 0, (directory / "run.log").read_text()
     assert max(running) == 2
     logs = [path.read_text() for path in (directory / "results" / "logs" / "map").iterdir()]
     devices = [re.search(r"CUDA_VISIBLE_DEVICES=(\S+)", log)[1] for log in logs]
@@ -74,6 +66,85 @@ def test_a_group_of_mapping_jobs_asks_for_one_gpu(tmp_path, expected, no_jobs_le
     assert wait_for_exit(process) == 0, (directory / "run.log").read_text()
     assert (directory / "run.log").read_text().count("has been submitted with SLURM jobid") == 4
     check(directory, expected, 2)
+
+
+SHARE = {  # comments of the profiles, of both rules that use a GPU
+    "slurm-gpu": 'gres: "shard:2"',
+    "slurm-generic": """slurm_extra: "'--gres=shard:2'\"""",
+}
+
+
+def shares_of_a_gpu(kind: str) -> int:
+    """Return into how many shares the node cuts each of its two GPUs; 0 if it has none."""
+    have = subprocess.run(
+        ["sinfo", "--noheader", "--format=%G"], capture_output=True, text=True, timeout=30
+    ).stdout
+    shares = re.search(rf"\b{kind}\b.*?:(\d+)", have)
+    return int(shares[1]) // 2 if shares else 0
+
+
+def profile_with_share(directory: Path, name: str, share: str) -> Path:
+    """Return a copy of a profile whose jobs with a GPU ask for a share."""
+    text = (ROOT / "profiles" / name / "profile.yaml").read_text()
+    assert text.count(f"# {SHARE[name]}\n") == 2
+    copy = directory / "own" / "profile.yaml"
+    copy.parent.mkdir()
+    asked = SHARE[name].replace("shard:2", share)
+    copy.write_text(text.replace(f"# {SHARE[name]}\n", f"{asked}\n"))
+    return copy.parent
+
+
+def hold_a_gpu(directory: Path) -> tuple[str, str]:
+    """Start a job that is alone on a GPU; return its number and the GPU's."""
+    log = directory / "holder.log"
+    subprocess.run(
+        ["sbatch", "--partition=gpu", "--gpus=1", "--mem=100", "--time=15", f"--output={log}",
+         "--wrap=echo $CUDA_VISIBLE_DEVICES; sleep 900"],
+        check=True, timeout=30,
+    )  # fmt: skip
+    (job,) = queue("%A", "--partition=gpu")
+    wait_for(lambda: log.exists() and log.read_text(), "the job that holds a GPU")
+    return job, log.read_text().strip()
+
+
+@pytest.mark.parametrize("kind", ["shard", "mps"])
+@pytest.mark.parametrize("profile", ["slurm-gpu", "slurm-generic"])
+def test_two_jobs_share_a_gpu(tmp_path, expected, no_jobs_left, profile: str, kind: str):
+    """The only free one, of which each has a half; a third waits. As docs/cluster.md tells."""
+    shares = shares_of_a_gpu(kind)
+    if not shares:
+        pytest.skip(f"this Slurm has no gres/{kind}")
+    directory = settings(tmp_path, 3)
+    table = directory / "gpus.toml"
+    row = table.read_text().replace("jobs_per_gpu = 1", "jobs_per_gpu = 2")
+    table.write_text(row.replace("host_memory_gb = 1", "host_memory_gb = 2"))
+    (directory / "results" / "compiled").unlink()  # the job that compiles has a share, too
+    share = f"{kind}:{shares // 2}"
+    own = str(profile_with_share(directory, profile, share))
+    holder, held = hold_a_gpu(directory)
+
+    if profile == "slurm-generic":
+        pytest.importorskip("snakemake_executor_plugin_cluster_generic")
+        process = start_generic(directory, *UNTIL, profile=own)
+    else:
+        process = start(directory, *UNTIL, profile=own)
+    running = look_until_exit(
+        process, lambda: queue("%A=%b", "--partition=gpu", "--states=RUNNING"), LONG_LIMIT
+    )
+
+    assert process.wait() == 0, (directory / "run.log").read_text()
+    jobs = [[job for job in jobs if not job.startswith(f"{holder}=")] for jobs in running]
+    assert max(map(len, jobs)) == 2
+    asked = dict(job.split("=") for seen in jobs for job in seen)
+    assert len(asked) == 4
+    assert set(asked.values()) == {f"gres:{share}"}
+    (free,) = {"0", "1"} - {held}
+    logs = [path.read_text() for path in (directory / "results" / "logs" / "map").iterdir()]
+    assert len(logs) == 3
+    for log in logs:
+        assert "asked gpus=1/2xtest\n" in log
+        assert f"CUDA_VISIBLE_DEVICES={free}\n" in log
+    check(directory, expected, 3)
 
 
 def test_a_job_that_no_gpu_was_free_for_goes_to_the_cpu(tmp_path, expected, no_jobs_left):
