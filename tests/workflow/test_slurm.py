@@ -68,30 +68,28 @@ def test_a_group_of_mapping_jobs_asks_for_one_gpu(tmp_path, expected, no_jobs_le
     check(directory, expected, 2)
 
 
-SHARE = {  # comments of the profiles, of both rules that use a GPU
+SHARE = {  # comments of the profiles
     "slurm-gpu": 'gres: "shard:2"',
     "slurm-generic": """slurm_extra: "'--gres=shard:2'\"""",
 }
 
 
-def shares_of_a_gpu(kind: str) -> int:
-    """Return into how many shares the node cuts each of its two GPUs; 0 if it has none."""
-    have = subprocess.run(
+def gres() -> str:
+    """Return what the node has, as ``gpu:a100:2,shard:a100:8``."""
+    return subprocess.run(
         ["sinfo", "--noheader", "--format=%G"], capture_output=True, text=True, timeout=30
     ).stdout
-    shares = re.search(rf"\b{kind}\b.*?:(\d+)", have)
-    return int(shares[1]) // 2 if shares else 0
 
 
-def profile_with_share(directory: Path, name: str, share: str) -> Path:
-    """Return a copy of a profile whose jobs with a GPU ask for a share."""
+def profile_with(directory: Path, name: str, comment: str, line: str) -> str:
+    """Copy a profile; of both rules that use a GPU, a line takes the place of a comment."""
     text = (ROOT / "profiles" / name / "profile.yaml").read_text()
-    assert text.count(f"# {SHARE[name]}\n") == 2
+    text, n = re.subn(rf"# {re.escape(comment)}(?=\s)", lambda _: line, text)
+    assert n == 2
     copy = directory / "own" / "profile.yaml"
     copy.parent.mkdir()
-    asked = SHARE[name].replace("shard:2", share)
-    copy.write_text(text.replace(f"# {SHARE[name]}\n", f"{asked}\n"))
-    return copy.parent
+    copy.write_text(text)
+    return str(copy.parent)
 
 
 def hold_a_gpu(directory: Path) -> tuple[str, str]:
@@ -107,20 +105,35 @@ def hold_a_gpu(directory: Path) -> tuple[str, str]:
     return job, log.read_text().strip()
 
 
+def test_a_job_asks_for_a_kind_of_gpu(tmp_path, expected, no_jobs_left):
+    """By the name that the node has for it, which of a MIG instance is such as 1g.10gb."""
+    model = re.search(r"\bgpu:([^:,(]+):", gres())
+    if model is None:
+        pytest.skip("this Slurm does not name the kind of its GPUs")
+    directory = settings(tmp_path, 1)
+    own = profile_with(directory, "slurm-gpu", "gpu_model: a100", f"gpu_model: {model[1]}")
+    process = start(directory, *UNTIL, profile=own)
+    wait_for(lambda: queue("%A", "--partition=gpu"), "the mapping job", 120)
+    (job,) = queue("%A", "--partition=gpu")
+    assert f"TresPerJob=gres:gpu:{model[1]}:1 " in show_job(job)
+    assert wait_for_exit(process) == 0, (directory / "run.log").read_text()
+    check(directory, expected)
+
+
 @pytest.mark.parametrize("kind", ["shard", "mps"])
 @pytest.mark.parametrize("profile", ["slurm-gpu", "slurm-generic"])
 def test_two_jobs_share_a_gpu(tmp_path, expected, no_jobs_left, profile: str, kind: str):
     """The only free one, of which each has a half; a third waits. As docs/cluster.md tells."""
-    shares = shares_of_a_gpu(kind)
-    if not shares:
+    shares = re.search(rf"\b{kind}\b.*?:(\d+)", gres())  # of both GPUs
+    if shares is None:
         pytest.skip(f"this Slurm has no gres/{kind}")
     directory = settings(tmp_path, 3)
     table = directory / "gpus.toml"
     row = table.read_text().replace("jobs_per_gpu = 1", "jobs_per_gpu = 2")
     table.write_text(row.replace("host_memory_gb = 1", "host_memory_gb = 2"))
     (directory / "results" / "compiled").unlink()  # the job that compiles has a share, too
-    share = f"{kind}:{shares // 2}"
-    own = str(profile_with_share(directory, profile, share))
+    share = f"{kind}:{int(shares[1]) // 4}"
+    own = profile_with(directory, profile, SHARE[profile], SHARE[profile].replace("shard:2", share))
     holder, held = hold_a_gpu(directory)
 
     if profile == "slurm-generic":
@@ -178,7 +191,7 @@ def test_a_job_that_no_gpu_was_free_for_goes_to_the_cpu(tmp_path, expected, no_j
     subprocess.run(["scancel", holder], check=True, timeout=30)
 
 
-def test_account_qos_reservation_and_mail(tmp_path, no_jobs_left):
+def test_account_qos_reservation_mail_and_gpu_hours(tmp_path, no_jobs_left):
     """As docs/cluster.md tells administrators."""
     if subprocess.run(
         ["sacctmgr", "-n", "show", "account"], capture_output=True, timeout=30
@@ -204,6 +217,17 @@ def test_account_qos_reservation_and_mail(tmp_path, no_jobs_left):
         assert wait_for_exit(process) == 0, (directory / "run.log").read_text()
     finally:
         subprocess.run(["scontrol", "delete", *reservation], check=False, timeout=30)
+    run_id = re.search(r"SLURM run ID: (\S+)", (directory / "run.log").read_text())[1]
+
+    def jobs_with_gpu() -> list[str]:
+        jobs = subprocess.run(
+            ["sacct", "-X", "-n", "-P", f"--name={run_id}", "-o", "ElapsedRaw,AllocTRES"],
+            capture_output=True, text=True, timeout=30, check=True,
+        ).stdout.splitlines()  # fmt: skip
+        assert len(jobs) <= 3  # that map, merge, and make the index
+        return re.findall(r"^[1-9]\d*\|.*\bgres/gpu=1\b", "\n".join(jobs), re.MULTILINE)
+
+    wait_for(lambda: len(jobs_with_gpu()) == 1, "the accounting of the mapping job")
 
 
 @pytest.mark.parametrize("submitted", ["by themselves", "in groups"])
