@@ -110,6 +110,16 @@ def test_runs_that_share_are_spread_evenly(runs):
     assert sorted(run.held() for run in started) == ["(0,)", "(0,)", "(2,)", "(2,)"]
 
 
+@pytest.mark.parametrize("text", ["auto", "cuda:0"])
+def test_runs_that_share_plan_with_their_part_of_the_memory(two_devices, monkeypatch, text):
+    memory = pytest.importorskip("mapper.cuda.memory")
+    monkeypatch.setattr(memory, "SIMULATED", True)
+    whole = memory.total_bytes()
+    with hold_device(text, 2):
+        assert memory.total_bytes() == whole // 2
+    assert memory.total_bytes() == whole
+
+
 def test_the_message_of_one_that_waits(two_devices, caplog):
     """Within a process too: two runs are two runs."""
     told = threading.Event()
