@@ -111,7 +111,7 @@ def test_a_run_goes_on_on_another_device(
 def test_a_batch_is_as_large_as_free_memory_allows(device, phix, monkeypatch, given) -> None:
     from mapper.mapping import stages_cuda
 
-    monkeypatch.setattr(stages_cuda, "free_bytes", lambda: 4 * 10**9)
+    monkeypatch.setattr(stages_cuda, "free_share", lambda held: 4 * 10**9)
     with Session(phix) as session:
         sizes = {}
         for ordinals in ((0,), (0, 0)):
