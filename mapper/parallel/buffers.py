@@ -9,7 +9,7 @@ Page-locked memory, too, takes longer to allocate than to fill.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -105,3 +105,37 @@ class Recycler:
 
 RECYCLER = Recycler()
 """The recycler of ordinary memory of the process."""
+
+
+class _Span:
+    """Keeps arrays, for one that covers the memory of them all."""
+
+    def __init__(self, arrays: Sequence[np.ndarray], low: int, high: int) -> None:
+        self._arrays = arrays
+        self.__array_interface__: dict[str, Any] = {
+            "version": 3, "shape": (high - low,), "typestr": "|u1", "data": (low, False),
+        }  # fmt: skip
+
+
+def spanning(arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Return one array over the memory of several, and where in it each of them begins.
+
+    So compiled code takes any number of arrays, and none of their bytes is copied. What lies
+    between them must not be touched: it may be anything, or no memory at all.
+
+    Parameters
+    ----------
+    arrays
+        uint8, contiguous; they live as long as the array returned.
+
+    Returns
+    -------
+    uint8, and int64 (n_arrays,).
+    """
+    addresses = np.array([array.__array_interface__["data"][0] for array in arrays], np.int64)
+    sizes = np.array([array.nbytes for array in arrays], np.int64)
+    if not sizes.any():
+        return np.empty(0, np.uint8), np.zeros(len(arrays), np.int64)
+    low = int(addresses[sizes > 0].min())
+    high = int((addresses + sizes)[sizes > 0].max())
+    return np.asarray(_Span(arrays, low, high)), addresses - low

@@ -7,11 +7,11 @@ import math
 import numpy as np
 
 from mapper.jit.accelerate import driver
-from mapper.jit.simd import get16, get32
+from mapper.jit.simd import get16
 from mapper.sam_flags import DUPLICATE as DUPLICATE_FLAG
-from mapper.sorting.duplicate_keys import has_mate, is_examined, tags_at
+from mapper.sorting.duplicate_keys import has_mate, is_examined
 from mapper.sorting.duplicates import DUPLICATE
-from mapper.sorting.libraries import UNKNOWN, Libraries, library_of
+from mapper.sorting.libraries import UNKNOWN, Libraries
 from mapper.sorting.optical import OPTICAL
 from mapper.sorting.options import MarkOptions
 from mapper.sorting.record_order import prefetch_record
@@ -26,13 +26,12 @@ COUNTS = (
 
 
 @driver
-def _count(data, starts, verdicts, groups, remove, clear, counts):
+def _count(data, starts, libraries, verdicts, remove, clear, counts):
     for i in range(len(starts)):
         prefetch_record(data, starts, i)
         at = starts[i]
         flag = get16(data, at + 18)
-        library = library_of(data, tags_at(data, at), at + 4 + get32(data, at), groups)
-        own = counts[library]
+        own = counts[libraries[i]]
         is_duplicate = (verdicts[i] & DUPLICATE) != 0
         is_optical = (verdicts[i] & OPTICAL) != 0
         own[_READ] += 1
@@ -55,16 +54,17 @@ def _count(data, starts, verdicts, groups, remove, clear, counts):
 
 
 def count(
-    data: np.ndarray, starts: np.ndarray, verdicts: np.ndarray, libraries: Libraries,
-    options: MarkOptions,
+    data: np.ndarray, starts: np.ndarray, libraries: np.ndarray, n_libraries: int,
+    verdicts: np.ndarray, options: MarkOptions,
 ) -> np.ndarray:  # fmt: skip
-    """Return the counts of a range, int64, shape (libraries, len(COUNTS)); ranges can be added.
+    """Return the counts of a range, int64, shape (n_libraries, len(COUNTS)); ranges can be added.
 
-    `verdicts` are those that the records are written with. Records that ``remove`` leaves out are
-    not WRITTEN (samtools counts those that -S alone finds as written, though they are not).
+    `libraries` are those of the records (int32), and `verdicts` what they are written with (uint8).
+    Records that ``remove`` leaves out are not WRITTEN (samtools counts those that -S alone finds as
+    written, though they are not).
     """
-    counts = np.zeros((len(libraries.names), len(COUNTS)), np.int64)
-    _count(data, starts, verdicts, libraries.columns, options.remove, options.clear, counts)
+    counts = np.zeros((n_libraries, len(COUNTS)), np.int64)
+    _count(data, starts, libraries, verdicts, options.remove, options.clear, counts)
     return counts
 
 

@@ -20,8 +20,8 @@ from mapper.io.fastq_errors import show
 from mapper.io.tags import RG, VALUE_SIZE, get_number, tag_end, tag_key
 from mapper.jit.accelerate import core, driver
 from mapper.jit.hashing import hash_bytes
-from mapper.jit.simd import copy, get16, get32
-from mapper.parallel.buffers import RECYCLER
+from mapper.jit.simd import get16, get32
+from mapper.parallel.buffers import RECYCLER, spanning
 from mapper.sam_flags import (
     FIRST,
     MATE_REVERSE,
@@ -32,7 +32,7 @@ from mapper.sam_flags import (
     REVERSE,
     UNMAPPED,
 )
-from mapper.sorting.libraries import Libraries, library_of_group
+from mapper.sorting.libraries import Libraries, library_of, library_of_group
 from mapper.sorting.options import MarkOptions
 from mapper.sorting.record_order import prefetch_record
 
@@ -44,6 +44,7 @@ class Entries(NamedTuple):
 
     A record has one row; two if its pair and its own 5' end lie at different places: the reverse
     read on the left of two reverse ones, and the forward read on the right of two forward ones.
+    The columns are views of a table whose rows are lines of a cache.
     """
 
     place: np.ndarray  # int64: ref << 32 | (max(coordinate, -1) + 1)
@@ -55,15 +56,20 @@ class Entries(NamedTuple):
     library: np.ndarray  # int32
     barcode: np.ndarray  # uint64: hash of the barcode, 0 for none
     score: np.ndarray  # int64: sum of the qualities >= 15 of the read and its mate, if it has one
-    names: np.ndarray  # uint8: read names, one behind another
-    name_offsets: np.ndarray  # int64, shape (n + 1,)
+    name: np.ndarray  # int64: where the read name is in `names`
+    name_length: np.ndarray  # uint8
+    words: np.ndarray  # int64 (n, 8): the table
+    names: np.ndarray  # uint8: the memory of the records, or some that spans it
     reach: int  # largest number of bases by which a coordinate lies before its record's position
 
 
-_COLUMNS = (
-    np.int64, np.int32, np.int64, np.int32, np.int64, np.uint8, np.int32, np.uint64, np.int64,
-)  # fmt: skip
-"""Types of the columns with one item for each row."""
+_ROW = np.dtype([
+    ("place", np.int64), ("coordinate", np.int64), ("other_coordinate", np.int64),
+    ("score", np.int64), ("barcode", np.uint64), ("name", np.int64), ("other_ref", np.int32),
+    ("library", np.int32), ("record", np.int32), ("name_length", np.uint8), ("bits", np.uint8),
+    ("unused", np.uint16),
+])  # fmt: skip
+"""A row of the table: 64 bytes."""
 
 HAS_MATE = 1
 IN_SINGLES = 2  # the row takes part in the comparison of single reads at its coordinate
@@ -200,16 +206,17 @@ def _place(ref, coordinate):
 
 
 @driver
-def _fill_entries(data, starts, groups, barcode_tag, rows):
-    """Write the rows of records; return status, record of an error, rows, name bytes, reach."""
-    n_rows = n_letters = 0
+def _fill_entries(data, starts, groups, barcode_tag, rows, libraries):
+    """Write the rows and libraries of records; return status, record of an error, rows, reach."""
+    n_rows = 0
     reach = np.int64(0)
-    rows.name_offsets[0] = 0
     for record in range(len(starts)):
         prefetch_record(data, starts, record)
         at = starts[record]
         flag = get16(data, at + 18)
         if not is_examined(flag):
+            end = at + 4 + get32(data, at)
+            libraries[record] = library_of(data, tags_at(data, at), end, groups)
             continue
         paired = has_mate(data, at)
         ref, pos = get32(data, at + 4), get32(data, at + 8)
@@ -219,7 +226,7 @@ def _fill_entries(data, starts, groups, barcode_tag, rows):
         quals = cigar + 4 * n_ops + (n_bases + 1) // 2
         end = at + 4 + get32(data, at)
         if quals + n_bases > end or end > len(data):
-            return _BAD_RECORD, record, n_rows, n_letters, reach
+            return _BAD_RECORD, record, n_rows, reach
         # A CIGAR of more than 65535 operations is in a tag, and a clip and a gap hold its place.
         is_long = n_ops == 2 and get32(data, cigar) == (n_bases << 4 | 4)
         is_long = is_long and (get32(data, cigar + 4) & 15) == 3
@@ -230,7 +237,7 @@ def _fill_entries(data, starts, groups, barcode_tag, rows):
         while tag < end:
             following = tag_end(data, tag, end)
             if following < 0:
-                return _BAD_RECORD, record, n_rows, n_letters, reach
+                return _BAD_RECORD, record, n_rows, reach
             key, kind = get16(data, tag), data[tag + 2]
             is_text = kind == ord("Z") or kind == ord("H")
             if key == _MC and is_text:
@@ -245,6 +252,7 @@ def _fill_entries(data, starts, groups, barcode_tag, rows):
                 barcode = hash_bytes(data, tag + 3, following - tag - 4, 2)
             tag = following
 
+        libraries[record] = library
         start, last = _unclipped_ends(data, cigar, n_ops, pos)
         score = _own_score(data[quals : quals + n_bases])
         own = last if flag & REVERSE else start
@@ -254,9 +262,9 @@ def _fill_entries(data, starts, groups, barcode_tag, rows):
             bits |= IS_REVERSE
         if paired:
             if mate_cigar < 0:
-                return _NO_MC, record, n_rows, n_letters, reach
+                return _NO_MC, record, n_rows, reach
             if mate_score < 0:
-                return _NO_MS, record, n_rows, n_letters, reach
+                return _NO_MS, record, n_rows, reach
             other_ref = get32(data, at + 24)
             mate_start, mate_last = _unclipped_mate_ends(data, mate_cigar, get32(data, at + 28))
             coordinate, other, key_bits = _pair_key(
@@ -279,46 +287,34 @@ def _fill_entries(data, starts, groups, barcode_tag, rows):
             rows.library[n_rows] = library
             rows.barcode[n_rows] = barcode
             rows.score[n_rows] = score
-            copy(data, at + FIXED_BYTES, rows.names, n_letters, name_len)
-            n_letters += name_len
+            rows.name[n_rows] = at + FIXED_BYTES
+            rows.name_length[n_rows] = name_len
             n_rows += 1
-            rows.name_offsets[n_rows] = n_letters
-    return _OK, 0, n_rows, n_letters, reach
+    return _OK, 0, n_rows, reach
 
 
-def _empty(n_rows: int, n_letters: int, reach: int = 0) -> Entries:
-    """Return rows whose values are not set yet, in one block of recycled memory."""
-    columns = [
-        *((kind, n_rows) for kind in _COLUMNS),
-        (np.uint8, n_letters),
-        (np.int64, n_rows + 1),
-    ]
-    sizes = [-(-n * np.dtype(kind).itemsize // 8) * 8 for kind, n in columns]
-    block = RECYCLER.empty(sum(sizes))
-    ends = np.cumsum(sizes).tolist()
-    arrays = [
-        block[end - size : end].view(kind)[:n]
-        for (kind, n), size, end in zip(columns, sizes, ends, strict=True)
-    ]
-    return Entries._make([*arrays, reach])
+def _table(n_rows: int) -> np.ndarray:
+    """Return rows whose values are not set yet, in recycled memory."""
+    memory = RECYCLER.empty((n_rows + 1) * _ROW.itemsize)
+    to_line = -memory.ctypes.data % _ROW.itemsize
+    return memory[to_line : to_line + n_rows * _ROW.itemsize].view(_ROW)
 
 
-def _first_rows(rows: Entries, n_rows: int, n_letters: int, reach: int) -> Entries:
-    """Return views of the rows that are filled."""
-    columns = [column[:n_rows] for column in rows[:-3]]
-    names, offsets = rows.names[:n_letters], rows.name_offsets[: n_rows + 1]
-    return Entries._make([*columns, names, offsets, reach])
+def _entries(table: np.ndarray, names: np.ndarray, reach: int = 0) -> Entries:
+    """Return a table as columns."""
+    columns = (table[column] for column in Entries._fields[:-3])
+    return Entries._make([*columns, table.view(np.int64).reshape(-1, 8), names, reach])
 
 
 def find_entries(
     data: np.ndarray, starts: np.ndarray, libraries: Libraries, options: MarkOptions
-) -> Entries:
-    """Return the keys of the examined records of a range.
+) -> tuple[Entries, np.ndarray]:
+    """Return the keys of the examined records of a range, and the library of each record: int32.
 
     Parameters
     ----------
     data, starts
-        BAM records (uint8), and their positions in sorted order (int64).
+        BAM records (uint8), and their positions in sorted order (int64). The keys refer to `data`.
 
     Raises
     ------
@@ -326,12 +322,15 @@ def find_entries(
         If a record with a mapped mate lacks the mate's CIGAR (MC) or score (ms), or its lengths or
         tags are malformed.
     """
-    rows = _empty(2 * len(starts), 2 * len(data))  # memory that is not written to is not taken
+    table = _table(2 * len(starts))  # memory that is not written to is not taken
+    of_records = np.empty(len(starts), np.int32)
     barcode_tag = tag_key(options.barcode_tag) if options.barcode_tag else -1
-    status, record, *sizes = _fill_entries(data, starts, libraries.columns, barcode_tag, rows)
+    status, record, n_rows, reach = _fill_entries(
+        data, starts, libraries.columns, barcode_tag, _entries(table, data), of_records
+    )
     if status != _OK:
         raise _error(status, data, int(starts[record]))
-    return _first_rows(rows, *sizes)
+    return _entries(table[:n_rows], data, int(reach)), of_records
 
 
 def _error(status: int, data: np.ndarray, at: int) -> InputFormatError:
@@ -356,8 +355,8 @@ def _error(status: int, data: np.ndarray, at: int) -> InputFormatError:
 @core
 def name_is_less(rows, a, b):
     """Return True if the name of row `a` comes before that of row `b`, compared by bytes."""
-    at, end = rows.name_offsets[a], rows.name_offsets[a + 1]
-    other, other_end = rows.name_offsets[b], rows.name_offsets[b + 1]
+    at, other = rows.name[a], rows.name[b]
+    end, other_end = at + rows.name_length[a], other + rows.name_length[b]
     while at < end and other < other_end and rows.names[at] == rows.names[other]:
         at += 1
         other += 1
@@ -367,37 +366,15 @@ def name_is_less(rows, a, b):
 
 
 @driver
-def _count_rows(rows, low, high):
-    """Return the rows at places from `low` to before `high`, and the bytes of their names."""
-    n = letters = np.int64(0)
+def _copy_rows(rows, low, high, joined, n, offset):
+    """Copy those rows behind the `n` that are there, with names `offset` on; return the end."""
     for i in range(len(rows.place)):
         if low <= rows.place[i] < high:
+            for word in range(8):
+                joined.words[n, word] = rows.words[i, word]
+            joined.name[n] += offset
             n += 1
-            letters += rows.name_offsets[i + 1] - rows.name_offsets[i]
-    return n, letters
-
-
-@driver
-def _copy_rows(rows, low, high, joined, n, letters):
-    """Copy those rows behind the `n` rows and `letters` bytes of names that are there."""
-    for i in range(len(rows.place)):
-        if low <= rows.place[i] < high:
-            joined.place[n] = rows.place[i]
-            joined.record[n] = rows.record[i]
-            joined.coordinate[n] = rows.coordinate[i]
-            joined.other_ref[n] = rows.other_ref[i]
-            joined.other_coordinate[n] = rows.other_coordinate[i]
-            joined.bits[n] = rows.bits[i]
-            joined.library[n] = rows.library[i]
-            joined.barcode[n] = rows.barcode[i]
-            joined.score[n] = rows.score[i]
-            start = rows.name_offsets[i]
-            length = rows.name_offsets[i + 1] - start
-            copy(rows.names, start, joined.names, letters, length)
-            letters += length
-            n += 1
-            joined.name_offsets[n] = letters
-    return n, letters
+    return n
 
 
 def bring_together(parts: Sequence[Entries], low: int, high: int) -> tuple[Entries, list[int]]:
@@ -407,15 +384,11 @@ def bring_together(parts: Sequence[Entries], low: int, high: int) -> tuple[Entri
     -------
     The rows, and where those of each part end.
     """
-    sizes = [_count_rows(part, low, high) for part in parts]
-    joined = _empty(
-        sum(int(n) for n, _ in sizes), sum(int(letters) for _, letters in sizes),
-        max((part.reach for part in parts), default=0),
-    )  # fmt: skip
-    joined.name_offsets[0] = 0
-    n = letters = 0
-    ends = []
-    for part in parts:
-        n, letters = _copy_rows(part, low, high, joined, n, letters)
-        ends.append(int(n))
-    return joined, ends
+    table = _table(sum(len(part.place) for part in parts))
+    names, offsets = spanning([part.names for part in parts])
+    joined = _entries(table, names)
+    ends = [0]
+    for part, offset in zip(parts, offsets.tolist(), strict=True):
+        ends.append(int(_copy_rows(part, low, high, joined, ends[-1], offset)))
+    reach = max((part.reach for part in parts), default=0)
+    return _entries(table[: ends[-1]], names, reach), ends[1:]

@@ -21,7 +21,6 @@ import numpy as np
 
 from mapper.errors import InputFormatError
 from mapper.jit.accelerate import driver
-from mapper.parallel.buffers import RECYCLER
 from mapper.parallel.map import ordered_map
 from mapper.sorting.bam_index import IndexPart, index_part
 from mapper.sorting.duplicate_counts import COUNTS, count, report
@@ -31,17 +30,13 @@ from mapper.sorting.libraries import Libraries
 from mapper.sorting.marked_records import (
     DuplicateNames,
     find_names,
-    gather,
     mark_others,
     merge_names,
+    set_marks,
 )
 from mapper.sorting.options import MarkOptions
-from mapper.sorting.ranges import RecordRange, Records
-from mapper.sorting.record_order import (
-    END_OF_ORDER,
-    PLACE_BITS,
-    copy_records,
-)
+from mapper.sorting.ranges import RecordRange, Records, sort_pieces
+from mapper.sorting.record_order import END_OF_ORDER, PLACE_BITS
 
 Result = TypeVar("Result")
 
@@ -94,10 +89,10 @@ class Marking:
 
 
 class _Scanned(NamedTuple):
-    """A range whose records are in order, and how they take part in marking."""
+    """A range, and how its records take part in marking."""
 
-    data: np.ndarray
-    starts: np.ndarray  # int64, of the records in `data`, in order
+    records: Records
+    libraries: np.ndarray  # int32: of each record
     entries: Entries
     first_place: int  # of the entries
     last_place: int
@@ -138,12 +133,8 @@ def gathered_ranges(
 
 
 def _gather_plain(part: RecordRange) -> Gathered:
-    records = part.load()
-    data, starts = records.data, records.in_order()
-    out = RECYCLER.empty(len(data))
-    positions = copy_records(data, starts, out)
-    out = out[: positions[-1]]
-    return Gathered(len(starts), out, index_part(out, positions[:-1]))
+    data, starts = part.load()
+    return Gathered(len(starts), data, index_part(data, starts))
 
 
 # --- duplicates ---
@@ -152,8 +143,7 @@ def _gather_plain(part: RecordRange) -> Gathered:
 def _scan(marking: Marking, part_and_next: tuple[RecordRange, RecordRange]) -> _Scanned:
     part, following = part_and_next
     records = part.load()
-    data, starts = records.data, records.in_order()
-    entries = find_entries(data, starts, marking.libraries, marking.options)
+    entries, libraries = find_entries(*records, marking.libraries, marking.options)
     if entries.reach > LARGEST_CLIP:
         raise InputFormatError(
             f"a record has {entries.reach} clipped bases before its alignment; duplicates are "
@@ -161,7 +151,7 @@ def _scan(marking: Marking, part_and_next: tuple[RecordRange, RecordRange]) -> _
         )
     places = entries.place
     first, last = (int(places.min()), int(places.max())) if len(places) else (0, -1)
-    return _Scanned(data, starts, entries, first, last, following.place)
+    return _Scanned(records, libraries, entries, first, last, following.place)
 
 
 class _Share(NamedTuple):
@@ -219,7 +209,7 @@ def _with_partitions(
     ranges: Iterable[RecordRange], executor: Executor, n_threads: int, marking: Marking
 ) -> Iterator[_Waiting]:
     """Yield ranges, scanned, once all partitions of their entries are being decided."""
-    behind_all = RecordRange(END_OF_ORDER, lambda: Records.find(np.empty(0, np.uint8)))
+    behind_all = RecordRange(END_OF_ORDER, lambda: sort_pieces([]))
     with_next = pairwise(chain(ranges, [behind_all]))
     scans = ordered_map(
         partial(_scan, marking), with_next, n_threads, ahead=SCANNED_AHEAD, pool=executor
@@ -276,7 +266,7 @@ def _combine(records, verdicts, of_records):
 
 def _verdicts(scanned: _Scanned, shares: list[_Share]) -> np.ndarray:
     """Return the verdicts of the records of a range, in order: uint8."""
-    of_records = np.zeros(len(scanned.starts), np.uint8)
+    of_records = np.zeros(len(scanned.libraries), np.uint8)
     for share in shares:
         _combine(share.records, share.verdicts, of_records)
     return of_records
@@ -284,16 +274,16 @@ def _verdicts(scanned: _Scanned, shares: list[_Share]) -> np.ndarray:
 
 def _find_names(marking: Marking, scanned: _Scanned, shares: list[_Share]) -> DuplicateNames:
     verdicts = _verdicts(scanned, shares)
-    return find_names(scanned.data, scanned.starts, verdicts, marking.libraries)
+    return find_names(*scanned.records, scanned.libraries, verdicts)
 
 
 def _gather_marked(
     names: DuplicateNames | None, marking: Marking, scanned: _Scanned, shares: list[_Share]
 ) -> Gathered:
-    data, starts = scanned.data, scanned.starts
     verdicts = _verdicts(scanned, shares)
     if names is not None:
-        mark_others(data, starts, marking.libraries, names, verdicts)
-    counts = count(data, starts, verdicts, marking.libraries, marking.options)
-    out, positions = gather(data, starts, verdicts, marking.options)
-    return Gathered(len(starts), out, index_part(out, positions), counts)
+        mark_others(*scanned.records, scanned.libraries, names, verdicts)
+    n_libraries = len(marking.libraries.names)
+    counts = count(*scanned.records, scanned.libraries, n_libraries, verdicts, marking.options)
+    data, starts = set_marks(scanned.records, verdicts, marking.options)
+    return Gathered(len(verdicts), data, index_part(data, starts), counts)

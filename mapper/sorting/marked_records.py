@@ -1,4 +1,4 @@
-"""Copy records in sorted order with their duplicates marked, and follow the names of duplicates.
+"""Mark the duplicates among records, and follow the names of duplicates.
 
 ``samtools markdup -S`` marks secondary, supplementary and unmapped records, too, if a primary
 record of their name is a duplicate and says that there may be such records: by a tag SA or XA, or
@@ -18,37 +18,29 @@ from mapper.io.bam_writer import FIXED_BYTES
 from mapper.io.tags import tag_end, tag_key
 from mapper.jit.accelerate import core, driver
 from mapper.jit.hashing import hash_bytes, splitmix64
-from mapper.jit.intrinsics import prefetch
 from mapper.jit.simd import copy, get16, get32, put16, put32
 from mapper.parallel.buffers import RECYCLER
 from mapper.sam_flags import DUPLICATE as DUPLICATE_FLAG
 from mapper.sam_flags import MATE_UNMAPPED, NOT_PRIMARY, UNMAPPED
 from mapper.sorting.duplicate_keys import is_examined, tags_at
 from mapper.sorting.duplicates import DUPLICATE
-from mapper.sorting.libraries import Libraries, library_of
 from mapper.sorting.optical import OPTICAL
 from mapper.sorting.options import MarkOptions
+from mapper.sorting.ranges import Records
+from mapper.sorting.record_order import prefetch_record
 
 _DT, _DO, _SA, _XA = (tag_key(tag) for tag in ("dt", "do", "SA", "XA"))
 _DT_BYTES = 6  # dtZSQ and NUL
-_AHEAD = 4  # records to prefetch; 337 bytes in random order take 65 ns, with 0 or 16 100
 
 
-# --- copying ---
+# --- marks ---
 
 
 @driver
-def _copy_all(data, starts, out, out_starts):
-    to = np.int64(0)
+def _set_flags(data, starts, verdicts):
     for i in range(len(starts)):
-        if i + _AHEAD < len(starts):
-            prefetch(data, starts[i + _AHEAD])
-        at = starts[i]
-        size = 4 + get32(data, at)
-        copy(data, at, out, to, size)
-        out_starts[i] = to
-        to += size
-    return to
+        if verdicts[i] & DUPLICATE:
+            put16(data, starts[i] + 18, get16(data, starts[i] + 18) | DUPLICATE_FLAG)
 
 
 @core
@@ -92,8 +84,7 @@ def _copy_marked(data, starts, verdicts, has_types, remove, clear, out, out_star
     to = np.int64(0)
     n = 0
     for i in range(len(starts)):
-        if i + _AHEAD < len(starts):
-            prefetch(data, starts[i + _AHEAD])
+        prefetch_record(data, starts, i)
         at = starts[i]
         size = 4 + get32(data, at)
         flag = get16(data, at + 18)
@@ -120,22 +111,17 @@ def _copy_marked(data, starts, verdicts, has_types, remove, clear, out, out_star
     return to, n
 
 
-def gather(
-    data: np.ndarray, starts: np.ndarray, verdicts: np.ndarray | None, options: MarkOptions
-) -> tuple[np.ndarray, np.ndarray]:
-    """Copy the records of a range in sorted order, with the duplicates among them marked.
+def set_marks(records: Records, verdicts: np.ndarray, options: MarkOptions) -> Records:
+    """Mark the duplicates of a range, in place where no record gets shorter or longer.
 
     Parameters
     ----------
-    data, starts
-        BAM records (uint8), and their positions in sorted order (int64).
     verdicts
-        Bits DUPLICATE and OPTICAL of each record, in sorted order (uint8). None: records are copied
-        as they are.
+        Bits DUPLICATE and OPTICAL of each record (uint8).
 
     Returns
     -------
-    The records that stay (uint8), and their positions (int64).
+    The records that stay.
 
     Notes
     -----
@@ -143,18 +129,18 @@ def gather(
     duplicates, LB for others. With ``clear`` records that were marked before lose flag, dt and do.
     ``remove`` leaves all out that have the flag then.
     """
-    out_starts = np.empty(len(starts), np.int64)
-    if verdicts is None:
-        out = RECYCLER.empty(len(data))
-        size = _copy_all(data, starts, out, out_starts)
-        return out[:size], out_starts
+    data, starts = records
     has_types = options.optical_distance > 0
+    if not (has_types or options.remove or options.clear):
+        _set_flags(data, starts, verdicts)
+        return records
     room = _DT_BYTES * int(np.count_nonzero(verdicts)) if has_types else 0
     out = RECYCLER.empty(len(data) + room)
+    out_starts = np.empty(len(starts), np.int64)
     size, n = _copy_marked(
         data, starts, verdicts, has_types, options.remove, options.clear, out, out_starts
     )
-    return out[:size], out_starts[:n]
+    return Records(out[:size], out_starts[:n])
 
 
 # --- other records of a duplicate's name ---
@@ -175,7 +161,7 @@ def _name_hash(data, at, library, key):
 
 
 @driver
-def _fill_names(data, starts, verdicts, groups, names):
+def _fill_names(data, starts, libraries, verdicts, names):
     n = 0
     for i in range(len(starts)):
         at = starts[i]
@@ -183,8 +169,7 @@ def _fill_names(data, starts, verdicts, groups, names):
         if not verdicts[i] & DUPLICATE or not is_examined(flag):
             continue
         is_followed = (flag & MATE_UNMAPPED) != 0
-        tags, end = tags_at(data, at), at + 4 + get32(data, at)
-        tag = tags
+        tag, end = tags_at(data, at), at + 4 + get32(data, at)
         while not is_followed and tag < end:
             key = get16(data, tag)
             is_followed = key == _SA or key == _XA
@@ -192,23 +177,25 @@ def _fill_names(data, starts, verdicts, groups, names):
             if tag < 0:
                 break
         if is_followed:
-            library = library_of(data, tags, end, groups)
-            names.high[n] = _name_hash(data, at, library, 1)
-            names.low[n] = _name_hash(data, at, library, 2)
+            names.high[n] = _name_hash(data, at, libraries[i], 1)
+            names.low[n] = _name_hash(data, at, libraries[i], 2)
             names.optical[n] = (verdicts[i] & OPTICAL) != 0
             n += 1
     return n
 
 
 def find_names(
-    data: np.ndarray, starts: np.ndarray, verdicts: np.ndarray, libraries: Libraries
+    data: np.ndarray, starts: np.ndarray, libraries: np.ndarray, verdicts: np.ndarray
 ) -> DuplicateNames:
-    """Return the names of a range's duplicates that may have other records."""
+    """Return the names of a range's duplicates that may have other records.
+
+    `libraries` are those of the records, int32.
+    """
     room = int(np.count_nonzero(verdicts))
     names = DuplicateNames(
         np.empty(room, np.uint64), np.empty(room, np.uint64), np.empty(room, np.bool_)
     )
-    n = _fill_names(data, starts, verdicts, libraries.columns, names)
+    n = _fill_names(data, starts, libraries, verdicts, names)
     return merge_names([DuplicateNames(*(column[:n] for column in names))])
 
 
@@ -238,12 +225,13 @@ def _find(names, high, low):
 
 
 @driver
-def _mark_others(data, starts, groups, names, verdicts):
+def _mark_others(data, starts, libraries, names, verdicts):
     for i in range(len(starts)):
         at = starts[i]
         if get16(data, at + 18) & (UNMAPPED | NOT_PRIMARY):
-            library = library_of(data, tags_at(data, at), at + 4 + get32(data, at), groups)
-            found = _find(names, _name_hash(data, at, library, 1), _name_hash(data, at, library, 2))
+            high = _name_hash(data, at, libraries[i], 1)
+            low = _name_hash(data, at, libraries[i], 2)
+            found = _find(names, high, low)
             if found >= 0:
                 verdicts[i] |= DUPLICATE
                 if names.optical[found]:
@@ -251,7 +239,7 @@ def _mark_others(data, starts, groups, names, verdicts):
 
 
 def mark_others(
-    data: np.ndarray, starts: np.ndarray, libraries: Libraries, names: DuplicateNames,
+    data: np.ndarray, starts: np.ndarray, libraries: np.ndarray, names: DuplicateNames,
     verdicts: np.ndarray,
 ) -> None:  # fmt: skip
     """Mark the secondary, supplementary and unmapped records of a range with one of some names.
@@ -259,4 +247,4 @@ def mark_others(
     Their verdicts are changed in place. They are optical if any duplicate of their name is.
     """
     if len(names.high):
-        _mark_others(data, starts, libraries.columns, names, verdicts)
+        _mark_others(data, starts, libraries, names, verdicts)

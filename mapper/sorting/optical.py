@@ -54,7 +54,8 @@ def _coordinates(rows, row):
     Names have four, five, seven or eight parts between colons; x and y are the last two, of eight
     the sixth and seventh.
     """
-    start, end = rows.name_offsets[row], rows.name_offsets[row + 1]
+    start = rows.name[row]
+    end = start + rows.name_length[row]
     n_colons = 0
     x_at = y_at = start
     for at in range(start, end):
@@ -78,7 +79,7 @@ def is_optical(rows, a, b, distance):
     """Return True if two rows are neighbours."""
     found, x, y, x_at = _coordinates(rows, a)
     other_found, other_x, other_y, other_x_at = _coordinates(rows, b)
-    start, other_start = rows.name_offsets[a], rows.name_offsets[b]
+    start, other_start = rows.name[a], rows.name[b]
     length = x_at - start
     is_near = abs(x - other_x) <= distance and abs(y - other_y) <= distance
     if not (found and other_found and is_near and other_x_at - other_start == length):
@@ -117,7 +118,7 @@ def _fill_members(rows, trees, members):
         if trees[row] >= 0 and sizes[trees[row]] > 0:
             found, x, y, x_at = _coordinates(rows, row)
             if found:
-                start = rows.name_offsets[row]
+                start = rows.name[row]
                 members.row[n] = row
                 members.tree[n] = trees[row]
                 members.lane[n] = hash_bytes(rows.names, start, x_at - start, 1)

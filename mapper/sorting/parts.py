@@ -29,9 +29,8 @@ from mapper.io.input_buffer import InputBuffer
 from mapper.io.input_file import ByteSource
 from mapper.jit.accelerate import brief, driver
 from mapper.jit.simd import get32
-from mapper.parallel.buffers import RECYCLER
-from mapper.sorting.ranges import RANGE_BYTES, RecordRange, Records
-from mapper.sorting.record_order import BEHIND_ALL, record_key
+from mapper.sorting.ranges import RANGE_BYTES, RecordRange, sort_pieces
+from mapper.sorting.record_order import BEHIND_ALL, prefetch_ahead, record_key
 
 CHUNK_BYTES = 8 << 20
 """Bytes of a chunk of unsorted records, at most, unless one record is larger."""
@@ -93,6 +92,7 @@ def _scan(data, at, ended, n_contigs, checks_order, key, distance, points, keys)
         status, end = find_record(data, at, len(data), ended)
         if status != OK:
             return status, at, n, key, n_points
+        prefetch_ahead(data, at, end)
         if not (-1 <= get32(data, at + 4) < n_contigs and get32(data, at + 8) >= -1):
             return BAD_PLACE, at, n, key, n_points
         own = record_key(data, at)
@@ -405,7 +405,7 @@ class PartsReader:
 
         Only for parts that are all sorted; one thread at a time, and not after the chunks. In a
         part of a sorter that does not compare strands (flag 0x10), records of one place have any
-        order, and so they have in a piece; if a range ends among them, also in the merged file.
+        order, and so they have in the merged file where a range ends among them.
 
         Raises
         ------
@@ -532,15 +532,7 @@ def _first_of(items: Iterator[T], n: int) -> list[T]:
 
 
 def _range(first_key: int, pieces: Sequence[np.ndarray]) -> RecordRange:
-    return RecordRange(first_key >> 1, partial(_joined, [p for p in pieces if len(p)]))
-
-
-def _joined(pieces: Sequence[np.ndarray]) -> Records:
-    """Return the records of pieces, one behind another."""
-    if len(pieces) == 1:
-        return Records.find(pieces[0])
-    joined = RECYCLER.empty(sum(map(len, pieces)))
-    return Records.find(np.concatenate(pieces, out=joined))
+    return RecordRange(first_key >> 1, partial(sort_pieces, [p for p in pieces if len(p)]))
 
 
 def _check_contigs(first: _Part, other: _Part) -> None:

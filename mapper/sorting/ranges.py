@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from mapper.sorting.record_order import find_records, stable_order
+from mapper.jit.accelerate import driver
+from mapper.parallel.buffers import RECYCLER, spanning
+from mapper.sorting.record_order import copy_records, find_records, stable_order
 
 RANGE_BYTES = 8 << 20
 """Bytes of the records of a range: enough that the calls of its tasks do not count, and few enough
@@ -28,20 +30,42 @@ def range_bytes(n_threads: int) -> int:
 
 
 class Records(NamedTuple):
-    """Records as bytes, and where and what they are."""
+    """Records in sorted order, one behind another, in memory of their own."""
 
-    data: np.ndarray  # uint8: BAM records, and maybe bytes between them that are of no use
-    starts: np.ndarray  # int64, of each record in `data`
-    keys: np.ndarray  # int64, see mapper.sorting.record_order
+    data: np.ndarray  # uint8: BAM records
+    starts: np.ndarray  # int64 (n_records,): of each in `data`
 
-    @classmethod
-    def find(cls, data: np.ndarray) -> Records:
-        """Return the records in an array of whole ones."""
-        return cls(data, *find_records(data))
 
-    def in_order(self) -> np.ndarray:
-        """Return the starts in the order of the keys; equal ones as they come."""
-        return self.starts[stable_order(self.keys)]
+@driver
+def _sort_records(data, starts, keys, out):
+    return copy_records(data, starts[stable_order(keys)], out)
+
+
+def sort_records(data: np.ndarray, starts: np.ndarray, keys: np.ndarray, room: int) -> Records:
+    """Copy records to their sorted order; those of equal keys stay as they come.
+
+    Parameters
+    ----------
+    data, starts, keys
+        BAM records (uint8) at these offsets (int64), and their keys
+        (:mod:`mapper.sorting.record_order`).
+    room
+        Their bytes, or more.
+    """
+    out = RECYCLER.empty(room)
+    positions = _sort_records(data, starts, keys, out)
+    return Records(out[: positions[-1]], positions[:-1])
+
+
+def sort_pieces(pieces: Sequence[np.ndarray]) -> Records:
+    """Return the records of arrays of whole ones (uint8), sorted by :func:`sort_records`."""
+    data, offsets = spanning(pieces)
+    starts, keys = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    for piece, offset in zip(pieces, offsets, strict=True):
+        in_piece, of_piece = find_records(piece)
+        starts.append(offset + in_piece)
+        keys.append(of_piece)
+    return sort_records(data, np.concatenate(starts), np.concatenate(keys), sum(map(len, pieces)))
 
 
 class RecordRange(NamedTuple):
@@ -51,5 +75,5 @@ class RecordRange(NamedTuple):
     """A lower bound of the places (:func:`mapper.sorting.record_order.place_of`) of the records
     of this range and of all later ones."""
     load: Callable[[], Records]
-    """Returns the records, those of each source together, in the order of the sources. Any thread
-    may call it, once."""
+    """Returns the records, those of equal keys in the order of the sources. Any thread may call it,
+    once."""

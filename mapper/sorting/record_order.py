@@ -28,6 +28,8 @@ END_OF_ORDER = NO_CONTIG + 1 << PLACE_BITS
 
 _AHEAD = 4  # records to prefetch
 _LINES = 6  # of a cache, of a record of 150 bases
+_LINE_BYTES = 64
+_BYTES_AHEAD = 2048  # to prefetch where the next record is known by the size of this one
 
 _DIGIT_BITS = 11
 _DIGITS = 1 << _DIGIT_BITS
@@ -81,35 +83,40 @@ def prefetch_record(data, starts, i):
     """
     if i + _AHEAD < len(starts):
         for line in range(_LINES):
-            prefetch(data, starts[i + _AHEAD] + 64 * line)
+            prefetch(data, starts[i + _AHEAD] + _LINE_BYTES * line)
 
 
-@driver
-def count_records(data):
-    """Return the number of records in an array of whole records."""
-    n = np.int64(0)
-    at = np.int64(0)
-    while at + FIXED_BYTES <= len(data):
-        at += record_size(data, at)
-        n += 1
-    return n
+@core
+def prefetch_ahead(data, at, end):
+    """Bring bytes that a loop from record to record will come to into the cache.
+
+    Called with the bounds of each record: one size tells where the next one is, and the processor
+    would wait for each.
+    """
+    while at < end:
+        prefetch(data, at + _BYTES_AHEAD)
+        at += _LINE_BYTES
 
 
 @driver
 def _find(data, starts, keys):
+    n = np.int64(0)
     at = np.int64(0)
-    for i in range(len(starts)):
-        starts[i] = at
-        keys[i] = record_key(data, at)
-        at += record_size(data, at)
+    while at + FIXED_BYTES <= len(data) and n < len(starts):
+        size = record_size(data, at)
+        prefetch_ahead(data, at, at + size)
+        starts[n] = at
+        keys[n] = record_key(data, at)
+        at += size
+        n += 1
+    return n
 
 
 def find_records(data: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return offset and key of each record in an array of whole records: int64."""
-    n = int(count_records(data))
-    starts, keys = np.empty(n, np.int64), np.empty(n, np.int64)
-    _find(data, starts, keys)
-    return starts, keys
+    starts, keys = np.empty((2, len(data) // FIXED_BYTES), np.int64)
+    n = int(_find(data, starts, keys))
+    return starts[:n], keys[:n]
 
 
 @driver

@@ -23,10 +23,9 @@ from mapper.io import bgzf
 from mapper.io.bam_writer import encode_records
 from mapper.io.bgzf_reader import BLOCK_ERRORS, Inflater, decompress_blocks
 from mapper.jit.accelerate import core, driver
-from mapper.jit.simd import copy_from_address
-from mapper.parallel.buffers import RECYCLER
+from mapper.parallel.buffers import RECYCLER, spanning
 from mapper.sorting.options import LARGE_RANGES_SHARE
-from mapper.sorting.ranges import RANGE_BYTES, RecordRange, Records
+from mapper.sorting.ranges import RANGE_BYTES, RecordRange, Records, sort_records
 from mapper.sorting.record_order import (
     BEHIND_ALL,
     copy_records,
@@ -127,18 +126,28 @@ class _MemoryRuns(NamedTuple):
     keys: np.ndarray  # int64, of all runs
     firsts: np.ndarray  # int64 (n_runs + 1,): rows of each run in `keys`
     starts: np.ndarray  # uint32: those of run r begin at firsts[r] + r
-    addresses: np.ndarray  # int64 (n_runs,): of the data
+    offsets: np.ndarray  # int64 (n_runs,): of each run's data, in an array that spans them all
+    sampled: np.ndarray  # int64: the key of every SAMPLED-th record of each run
+    first_sampled: np.ndarray  # int64 (n_runs + 1,): rows of each run in `sampled`
+    distance: int  # SAMPLED
 
 
-def _columns(runs: list[Run]) -> _MemoryRuns:
-    firsts = np.zeros(len(runs) + 1, np.int64)
+def _columns(runs: list[Run]) -> tuple[_MemoryRuns, np.ndarray]:
+    """Return runs as columns, and the array that spans their data."""
+    firsts, first_sampled = np.zeros((2, len(runs) + 1), np.int64)
     np.cumsum([len(run.keys) for run in runs], out=firsts[1:])
-    return _MemoryRuns(
+    np.cumsum([-(-len(run.keys) // SAMPLED) for run in runs], out=first_sampled[1:])
+    data, offsets = spanning([run.data for run in runs])
+    columns = _MemoryRuns(
         np.concatenate([np.empty(0, np.int64), *(run.keys for run in runs)]),
         firsts,
         np.concatenate([np.empty(0, np.uint32), *(run.starts for run in runs)]),
-        np.array([run.data.ctypes.data for run in runs], np.int64),
+        offsets,
+        np.concatenate([np.empty(0, np.int64), *(run.keys[::SAMPLED] for run in runs)]),
+        first_sampled,
+        SAMPLED,
     )
+    return columns, data
 
 
 @core
@@ -154,43 +163,60 @@ def _rows_before(keys, first, end, key, with_equal):
     return low - first
 
 
+@core
+def _rows_of_run(memory, n_spilled, r, cut):
+    """Return how many records of a run in memory lie before a cut.
+
+    Among the sampled keys first, which lie together: a search of all keys misses the caches in
+    most of its steps.
+    """
+    if n_spilled + r == cut.run:
+        return np.int64(cut.row)
+    with_equal = n_spilled + r < cut.run
+    low, high = memory.first_sampled[r], memory.first_sampled[r + 1]
+    sampled = _rows_before(memory.sampled, low, high, cut.key, with_equal)
+    if sampled == 0:
+        return np.int64(0)
+    before = (sampled - 1) * memory.distance
+    low = memory.firsts[r] + before
+    high = min(low + memory.distance, memory.firsts[r + 1])
+    return before + _rows_before(memory.keys, low, high, cut.key, with_equal)
+
+
 @driver
-def _find_rows(memory, n_spilled, key, run, row, rows):
+def _find_rows(memory, n_spilled, cut, rows):
     """Write, for each run in memory, how many of its records lie before a cut: int64."""
-    firsts = memory.firsts
-    for r in range(len(firsts) - 1):
-        if n_spilled + r == run:
-            rows[r] = row
-        else:
-            with_equal = n_spilled + r < run
-            rows[r] = _rows_before(memory.keys, firsts[r], firsts[r + 1], key, with_equal)
+    for r in range(len(rows)):
+        rows[r] = _rows_of_run(memory, n_spilled, r, cut)
 
 
 @driver
-def _slice_bytes(memory, low, high):
-    """Return the bytes of the records ``[low[r], high[r])`` of all runs r."""
-    total = np.int64(0)
-    for r in range(len(memory.addresses)):
+def _find_slices(memory, n_spilled, low, high, bounds):
+    """Write the first row between two cuts, and that behind the last one, of each run: int64.
+
+    Returns the number of these records, and their bytes.
+    """
+    n = n_bytes = np.int64(0)
+    for r in range(len(bounds)):
+        begin = _rows_of_run(memory, n_spilled, r, low)
+        end = _rows_of_run(memory, n_spilled, r, high)
         first = memory.firsts[r] + r
-        total += np.int64(memory.starts[first + high[r]]) - np.int64(memory.starts[first + low[r]])
-    return total
+        n += end - begin
+        n_bytes += np.int64(memory.starts[first + end]) - np.int64(memory.starts[first + begin])
+        bounds[r, 0], bounds[r, 1] = begin, end
+    return n, n_bytes
 
 
 @driver
-def _copy_slices(memory, low, high, data, at, starts, keys, row):
-    """Copy these records to ``data[at:]``, their starts and keys from `row` on; return the end."""
-    for r in range(len(memory.addresses)):
-        if low[r] == high[r]:
-            continue
-        first = memory.firsts[r] + r
-        begin = np.int64(memory.starts[first + low[r]])
-        n_bytes = np.int64(memory.starts[first + high[r]]) - begin
-        copy_from_address(memory.addresses[r] + begin, data, at, n_bytes)
-        for i in range(low[r], high[r]):
-            starts[row] = at + np.int64(memory.starts[first + i]) - begin
-            keys[row] = memory.keys[memory.firsts[r] + i]
+def _list_slices(memory, bounds, offset, starts, keys, row):
+    """Write the records of slices from `row` on, with `offset` added to starts; return the end."""
+    for r in range(len(bounds)):
+        first = memory.firsts[r]
+        offset_of_run = offset + memory.offsets[r]
+        for i in range(first + bounds[r, 0], first + bounds[r, 1]):
+            starts[row] = offset_of_run + np.int64(memory.starts[i + r])
+            keys[row] = memory.keys[i]
             row += 1
-        at += n_bytes
     return row
 
 
@@ -324,8 +350,7 @@ class SortedRuns:
         self._spilled = spilled
         self._inflater = inflater
         self._spilled_columns = _spilled_columns(spilled)
-        self._memory = _columns(runs)
-        self._data = [run.data for run in runs]  # the owners of the addresses
+        self._memory, self._data = _columns(runs)
         self._cut: list[tuple[Cut, Cut]] = []  # of the ranges
         self._released = np.array([run.offsets[0] for run in spilled], np.int64)
 
@@ -369,7 +394,7 @@ class SortedRuns:
             runs.append(np.full(len(run.first_keys), number))
         memory = self._memory
         for number, (first, end) in enumerate(pairwise(memory.firsts.tolist())):
-            sampled = np.arange(0, end - first, SAMPLED)
+            sampled = np.arange(0, end - first, memory.distance)
             starts = memory.starts[first + number : end + number + 1].astype(np.int64)
             keys.append(memory.keys[first:end][sampled])
             rows.append(sampled)
@@ -385,20 +410,24 @@ class SortedRuns:
         return [Cut(*row) for row in zip(*(c[chosen].tolist() for c in columns), strict=True)]
 
     def load(self, low: Cut, high: Cut) -> Records:
-        """Return the records between two cuts, run after run."""
-        table = np.empty((len(self._spilled), 5), np.int64)
-        _find_blocks_between(self._spilled_columns, low, high, table)
-        n_plain = int(table[:, _PLAIN_BYTES].sum())
-        begin, end = self.rows_before(low), self.rows_before(high)
-        data = self._new_array(n_plain + int(_slice_bytes(self._memory, begin, end)))
-        most = int(table[:, _ROWS].sum()) + int((end - begin).sum())
+        """Return the records between two cuts."""
+        bounds = np.empty((len(self._memory.offsets), 2), np.int64)
+        most, room = _find_slices(self._memory, len(self._spilled), low, high, bounds)
+        data, offset, row = self._data, 0, 0
+        if self._spilled:
+            table = np.empty((len(self._spilled), 5), np.int64)
+            _find_blocks_between(self._spilled_columns, low, high, table)
+            blocks = self._new_array(int(table[:, _PLAIN_BYTES].sum()))
+            if len(blocks):
+                self._read_blocks(table, blocks)
+            data, (in_file, offset) = spanning([blocks, self._data])
+            most, room = most + int(table[:, _ROWS].sum()), room + len(blocks)
         starts, keys = np.empty((2, most), np.int64)
-        row = 0
-        if n_plain:
-            self._read_blocks(table, data[:n_plain])
-            row = int(_find_records_between(data, table, low, high, starts, keys))
-        end_row = int(_copy_slices(self._memory, begin, end, data, n_plain, starts, keys, row))
-        return Records(data, starts[:end_row], keys[:end_row])
+        if self._spilled:
+            row = _find_records_between(blocks, table, low, high, starts, keys)
+            starts[:row] += in_file
+        n = _list_slices(self._memory, bounds, offset, starts, keys, row)
+        return sort_records(data, starts[:n], keys[:n], room)
 
     def _new_array(self, n_bytes: int) -> np.ndarray:
         if self._inflater is None:
@@ -407,8 +436,8 @@ class SortedRuns:
 
     def rows_before(self, cut: Cut) -> np.ndarray:
         """Return how many records of each run in memory lie before a cut: int64."""
-        rows = np.empty(len(self._memory.addresses), np.int64)
-        _find_rows(self._memory, len(self._spilled), cut.key, cut.run, cut.row, rows)
+        rows = np.empty(len(self._memory.offsets), np.int64)
+        _find_rows(self._memory, len(self._spilled), cut, rows)
         return rows
 
     def _read_blocks(self, table: np.ndarray, out: np.ndarray) -> None:
@@ -424,12 +453,6 @@ class SortedRuns:
 
 
 # --- sorting ---
-
-
-def sorted_bytes(records: Records) -> np.ndarray:
-    """Return records, each source's together, in their merged order."""
-    out = RECYCLER.empty(len(records.data))
-    return out[: copy_records(records.data, records.in_order(), out)[-1]]
 
 
 @driver
@@ -477,9 +500,8 @@ class _SortedRange(NamedTuple):
 
 
 def _sort_range(runs: SortedRuns, low: Cut, high: Cut) -> _SortedRange:
-    records = runs.load(low, high)
-    data = sorted_bytes(records)
-    starts, keys, rows = np.empty((3, len(records.starts)), np.int64)
+    data, starts = runs.load(low, high)
+    starts, keys, rows = np.empty((3, len(starts)), np.int64)
     n = int(_find_blocks(data, BLOCK_BYTES, starts, keys, rows))
     return _SortedRange(data, keys[:n].copy(), np.append(starts[:n], len(data)), rows[:n].copy())
 

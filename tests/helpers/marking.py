@@ -15,8 +15,9 @@ from mapper.sorting.duplicate_counts import count, report
 from mapper.sorting.duplicate_keys import bring_together, find_entries
 from mapper.sorting.duplicates import decide
 from mapper.sorting.libraries import Libraries
-from mapper.sorting.marked_records import find_names, gather, mark_others, merge_names
+from mapper.sorting.marked_records import find_names, mark_others, merge_names, set_marks
 from mapper.sorting.options import MarkOptions
+from mapper.sorting.ranges import Records
 
 EVERYWHERE = 1 << 62
 
@@ -61,23 +62,28 @@ def mark(
     """Mark duplicates; ranges are cut before records, parts of the genome at places."""
     libraries = Libraries(bam.header)
     cuts = [0, *range_cuts, len(bam.starts)]
-    ranges = [bam.starts[a:b] for a, b in pairwise(cuts)]
-    rows = [find_entries(bam.data, starts, libraries, options) for starts in ranges]
-    verdicts = [np.zeros(len(starts), np.uint8) for starts in ranges]
+    bounds = np.append(bam.starts, len(bam.data))
+    ranges = [
+        Records(bam.data[bounds[a] : bounds[b]].copy(), bam.starts[a:b] - bounds[a])
+        for a, b in pairwise(cuts)
+    ]
+    found = [find_entries(*records, libraries, options) for records in ranges]
+    rows, of_records = [one for one, _ in found], [one for _, one in found]
+    verdicts = [np.zeros(len(records.starts), np.uint8) for records in ranges]
     for low, high in pairwise([0, *place_cuts, EVERYWHERE]):
-        found, ends = bring_together(rows, low, high)
-        bits = decide(found, options)
+        joined, ends = bring_together(rows, low, high)
+        bits = decide(joined, options)
         for (a, b), verdict in zip(pairwise([0, *ends]), verdicts, strict=True):
-            np.bitwise_or.at(verdict, found.record[a:b], bits[a:b])
+            np.bitwise_or.at(verdict, joined.record[a:b], bits[a:b])
+    each = list(zip(ranges, of_records, verdicts, strict=True))
     if options.supplementary:
-        each = zip(ranges, verdicts, strict=True)
-        names = merge_names([find_names(bam.data, s, v, libraries) for s, v in each])
-        for starts, verdict in zip(ranges, verdicts, strict=True):
-            mark_others(bam.data, starts, libraries, names, verdict)
+        names = merge_names([find_names(*one, of, verdict) for one, of, verdict in each])
+        for one, of, verdict in each:
+            mark_others(*one, of, names, verdict)
     out, counts = [bam.head], []
-    for starts, verdict in zip(ranges, verdicts, strict=True):
-        counts.append(count(bam.data, starts, verdict, libraries, options))
-        records, out_starts = gather(bam.data, starts, verdict, options)
+    for one, of, verdict in each:
+        counts.append(count(*one, of, len(libraries.names), verdict, options))
+        records, out_starts = set_marks(one, verdict, options)
         sizes = [int.from_bytes(records[s : s + 4].tobytes(), "little") + 4 for s in out_starts]
         assert np.array_equal(out_starts, np.cumsum([0, *sizes])[:-1]) and sum(sizes) == len(
             records

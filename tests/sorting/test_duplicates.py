@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from mapper.errors import InputFormatError
 from mapper.sorting.duplicate_keys import find_entries
 from mapper.sorting.libraries import Libraries
-from mapper.sorting.marked_records import DuplicateNames, gather, merge_names
+from mapper.sorting.marked_records import DuplicateNames, merge_names
 from mapper.sorting.options import MarkOptions
 from tests.helpers.duplicate_sets import (
     CONTIGS,
@@ -248,7 +248,7 @@ def test_coordinates_before_a_contig(tmp_path):
     ]
     bam = bam_bytes(bam_of(lines, tmp_path / "in.bam"))
     assert set(marked_names(lines, tmp_path)) == {"c"}
-    rows = find_entries(bam.data, bam.starts, Libraries(""), MarkOptions())
+    rows, _ = find_entries(bam.data, bam.starts, Libraries(""), MarkOptions())
     assert rows.place.tolist() == [0, 0, 0] and rows.coordinate.tolist() == [-5, -7, -5]
     assert rows.reach == 7
 
@@ -266,7 +266,7 @@ def test_a_cigar_of_more_than_65535_operations(tmp_path):
     path = bam_of(lines, tmp_path / "in.bam", wide)
     check_like_markdup(path, MarkOptions())
     bam = bam_bytes(path)
-    rows = find_entries(bam.data, bam.starts, Libraries(bam.header), MarkOptions())
+    rows, _ = find_entries(bam.data, bam.starts, Libraries(bam.header), MarkOptions())
     assert rows.coordinate.tolist() == [end, end + 1, end, end]
     ours = mark(bam, MarkOptions())
     assert [a for a, _ in verdicts(records_of(ours, tmp_path / "own.bam"))] == [
@@ -330,18 +330,6 @@ def test_a_name_is_optical_if_any_of_its_duplicates_is():
     ]
     merged = merge_names([*parts, parts[0]])
     assert [column.tolist() for column in merged] == [[1, 1], [1, 2], [True, True]]
-
-
-def test_records_are_copied_in_sorted_order_without_verdicts(tmp_path):
-    lines = [single(name, 0x400, 100) + "\tdt:Z:SQ" for name in "abc"]
-    bam = bam_bytes(bam_of(lines, tmp_path / "in.bam"))
-    order = np.array([2, 0, 1])
-    records, starts = gather(
-        bam.data, bam.starts[order], None, MarkOptions(remove=True, clear=True)
-    )
-    each = np.split(bam.data, bam.starts[1:])
-    assert records.tobytes() == b"".join(each[i].tobytes() for i in order)
-    assert starts.tolist() == [0, len(each[2]), len(each[2]) + len(each[0])]
 
 
 def test_no_records():

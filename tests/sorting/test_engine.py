@@ -19,9 +19,8 @@ from mapper.sorting.bam_index import BamIndex
 from mapper.sorting.engine import Marking, gathered_ranges
 from mapper.sorting.options import MarkOptions, SortOptions
 from mapper.sorting.output import SortedTarget, open_sorted_output
-from mapper.sorting.ranges import RecordRange, Records
-from mapper.sorting.record_order import find_records
-from mapper.sorting.runs import RecordSorter, run_of_bytes, sorted_bytes
+from mapper.sorting.ranges import RecordRange, sort_pieces
+from mapper.sorting.runs import RecordSorter, run_of_bytes
 from mapper.sorting.spill_file import SpillFile
 from tests.helpers import duplicate_sets
 from tests.helpers.duplicate_sets import CONTIGS, Kind, write_set
@@ -77,8 +76,7 @@ def test_cuts_and_runs_do_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     rng = np.random.default_rng(5)
     bam = bam_bytes(write_set(rng, 400, Kind(barcodes=True), tmp_path))
     parts = shuffled_runs(bam, rng, 5)
-    data = sorted_bytes(Records.find(np.concatenate(parts)))
-    expected = mark(BamBytes(bam.head, bam.header, data, find_records(data)[0]), options)
+    expected = mark(BamBytes(bam.head, bam.header, *sort_pieces(parts)), options)
     for target, threads, reach, memory in (
         (1, 1, 10_000, 1 << 30), (500, 3, 200_000, 1), (1 << 20, 2, 10_000, 60_000),
     ):  # fmt: skip
@@ -174,7 +172,7 @@ def test_records_that_get_lost_are_noticed(tmp_path: Path, monkeypatch: pytest.M
         str(tmp_path / "out.bam"), "bam", "", bam.header, ("c1", "c2"), (5000, 5000)
     )
     monkeypatch.setattr(
-        runs.SortedRuns, "ranges", lambda *_: [RecordRange(0, lambda: Records.find(bam.data[:0]))]
+        runs.SortedRuns, "ranges", lambda *_: [RecordRange(0, lambda: sort_pieces([]))]
     )
     with (
         ThreadPoolExecutor(1) as executor,
