@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import gzip
 import http.server
 import importlib.util
+import json
 import os
 import re
 import shutil
@@ -21,8 +23,10 @@ from tests.helpers.workflow_runs import (
     CONFIG,
     DATA,
     PHIX,
+    PORTIERA,
     SAMPLES_HEADER,
     UNITS_HEADER,
+    environment,
     needs_snakemake,
     project,
     records,
@@ -96,7 +100,10 @@ def bucket(monkeypatch) -> Iterator[str]:
 
 @pytest.fixture
 def site(tmp_path) -> Iterator[tuple[Path, str]]:
-    """A local web server: the folder that it shows, and its URL."""
+    """A local web server: the folder that it shows, and its URL.
+
+    Of files in the folder ``undated`` it tells no time.
+    """
     pytest.importorskip(
         "snakemake_storage_plugin_http",
         reason="snakemake-storage-plugin-http is not installed: make test-profiles",
@@ -105,6 +112,10 @@ def site(tmp_path) -> Iterator[tuple[Path, str]]:
     class Handler(http.server.SimpleHTTPRequestHandler):
         def log_message(self, *_):
             pass
+
+        def send_header(self, keyword, value):
+            if keyword != "Last-Modified" or not self.path.startswith("/undated/"):
+                super().send_header(keyword, value)
 
     folder = tmp_path / "site"
     folder.mkdir()
@@ -164,6 +175,92 @@ def test_jobs_of_urls_ask_for_what_local_files_need(site, tmp_path):
     assert asked[0] == asked[1]
     assert "runtime=182," in asked[0]  # of 50 M reads
     assert "mem_mb=9636," in asked[0]
+
+
+KILLED_ONCE = """#!/bin/bash
+# The first mapping is killed when it has written how far it is. The times of its reads are noted.
+if [ "$1" = map ]; then
+    stat --dereference --format=%Y "$3" "$4" >> times
+    if mkdir first 2>/dev/null; then
+        {fmwave} "$@" &
+        until [ -e results/mapped/.phix.bam.fmwave-resume/state.json ]; do sleep 0.01; done
+        kill -KILL $!
+        wait $!
+        exit
+    fi
+fi
+exec {fmwave} "$@"
+"""
+OFTEN = "map: {extra: '--resume-seconds 0 --batch-bases 20000'}\n"  # states, batch by batch
+COPIES = 10  # of the reads: some 250 batches
+LONG_AGO = 1_000_000_000
+
+
+def kill_once(directory: Path, place: str) -> None:
+    """Map reads by a job that is killed and tried again."""
+    shim = directory / "bin" / "fmwave"
+    shim.parent.mkdir()
+    real = shutil.which("fmwave", path=environment()["PATH"])
+    shim.write_text(KILLED_ONCE.format(fmwave=real))
+    shim.chmod(0o755)
+    config = CONFIG.replace("phix174.fa", "portiera.fa.gz") + OFTEN
+    project(directory, config, units=UNITS_HEADER + unit("phix", place))
+    run = snakemake(directory, "--until", "map_sample", "--retries", "1", first_on_path=shim)
+    assert run.returncode == 0, run.stdout
+    assert run.stdout.count("Retrieving from storage") == 4  # both files, and again
+
+
+def many_reads(folder: Path) -> list[Path]:
+    """Write reads that take a while to map, of long ago."""
+    for mate, reads in enumerate(PORTIERA, start=1):
+        path = folder / f"phix_R{mate}.fq"
+        path.write_bytes(gzip.decompress(reads.read_bytes()) * COPIES)
+        os.utime(path, (LONG_AGO, LONG_AGO))
+    return [folder / f"phix_R{mate}.fq" for mate in (1, 2)]
+
+
+def log_and_times(directory: Path) -> tuple[str, list[int]]:
+    """Return what the second mapping job said, and the times of the reads of both."""
+    times = (directory / "times").read_text().split()
+    return (directory / "results/logs/map/phix.log").read_text(), [int(time) for time in times]
+
+
+@pytest.mark.medium
+def test_a_killed_job_whose_reads_are_urls_goes_on(site, tmp_path):
+    """The reads are fetched again, and are the same by their time."""
+    folder, url = site
+    many_reads(folder)
+    kill_once(tmp_path, url)
+    log, times = log_and_times(tmp_path)
+    assert re.search("going on after [1-9]", log), log
+    assert times == [LONG_AGO] * 4
+    statistics = json.loads((tmp_path / "results/stats/phix.map.json").read_text())
+    assert statistics["resumed"] == 1
+
+
+@needs_s3
+@pytest.mark.medium
+def test_a_killed_job_whose_reads_are_in_s3_goes_on(tmp_path, monkeypatch):
+    with bucket_with(many_reads(tmp_path), monkeypatch) as s3:
+        kill_once(tmp_path, f"s3://{BUCKET}/in")
+        stored = s3.head_object(Bucket=BUCKET, Key="in/phix_R1.fq")["LastModified"]
+    log, times = log_and_times(tmp_path)
+    assert re.search("going on after [1-9]", log), log
+    assert times[0] == times[2] == stored.timestamp()
+
+
+@pytest.mark.medium
+def test_a_killed_job_whose_reads_have_no_time_begins_anew(site, tmp_path):
+    """Nothing tells whether they are the same."""
+    folder, url = site
+    many_reads(folder)
+    (folder / "undated").mkdir()
+    for mate in (1, 2):
+        (folder / f"phix_R{mate}.fq").rename(folder / "undated" / f"phix_R{mate}.fq")
+    kill_once(tmp_path, f"{url}/undated")
+    log, times = log_and_times(tmp_path)
+    assert "phix_R1.fq has changed (by its time)" in log
+    assert min(times) > LONG_AGO
 
 
 @needs_s3

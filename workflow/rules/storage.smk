@@ -1,6 +1,8 @@
 # Files in a storage, which Snakemake's plugins read and write.
+import math
+import os
 import re
-from functools import cache
+from functools import cache, wraps
 
 from snakemake.exceptions import WorkflowError
 from snakemake_interface_storage_plugins.registry import StoragePluginRegistry
@@ -58,3 +60,34 @@ if workflow.storage_settings.default_storage_provider == "s3":
     workflow.storage_registry.default_storage_provider.get_storage_object_cls().is_dir = (
         is_folder_in_s3
     )
+
+
+def keep_time(retrieve):
+    """Return a plugin's function that fetches a file, changed to give the copy the file's time.
+
+    Snakemake removes the copy when a job fails, and fetches it again for the next attempt. By the
+    time of the download `fmwave map --resume` would take the reads for others, and begin anew.
+    """
+
+    @wraps(retrieve)
+    def retrieve_with_time(self):
+        # Asked for first: a file that is replaced during the download is then newer than its copy.
+        told = self.mtime()
+        retrieve(self)
+        copy = self.local_path()
+        if not told or copy.is_symlink() or not copy.is_file():
+            return  # a web server may tell no time (0); a link is to the file itself
+        found = copy.stat()
+        # Rounded up, or Snakemake would take the copy for older than the file, and fetch it again.
+        # Never later than the download: by a clock that is ahead, inputs would be newer than what
+        # is made of them.
+        time = math.ceil(told)
+        if time < found.st_mtime:
+            os.utime(copy, (found.st_atime, time))
+
+    return retrieve_with_time
+
+
+for plugin in StoragePluginRegistry().plugins.values():
+    storage_class = plugin.storage_provider.get_storage_object_cls()
+    storage_class.retrieve_object = keep_time(storage_class.retrieve_object)
