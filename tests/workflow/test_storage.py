@@ -10,8 +10,11 @@ import json
 import os
 import re
 import shutil
+import ssl
+import subprocess
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pysam
@@ -98,16 +101,12 @@ def bucket(monkeypatch) -> Iterator[str]:
         yield f"s3://{BUCKET}/in"
 
 
-@pytest.fixture
-def site(tmp_path) -> Iterator[tuple[Path, str]]:
-    """A local web server: the folder that it shows, and its URL.
+@contextmanager
+def served(folder: Path, certificate: Path | None = None) -> Iterator[str]:
+    """Serve a folder by HTTP, or by HTTPS with a certificate and its key; the URL.
 
-    Of files in the folder ``undated`` it tells no time.
+    Of files in ``folder/undated`` the server tells no time.
     """
-    pytest.importorskip(
-        "snakemake_storage_plugin_http",
-        reason="snakemake-storage-plugin-http is not installed: make test-profiles",
-    )
 
     class Handler(http.server.SimpleHTTPRequestHandler):
         def log_message(self, *_):
@@ -117,15 +116,52 @@ def site(tmp_path) -> Iterator[tuple[Path, str]]:
             if keyword != "Last-Modified" or not self.path.startswith("/undated/"):
                 super().send_header(keyword, value)
 
-    folder = tmp_path / "site"
-    folder.mkdir()
     handler = functools.partial(Handler, directory=str(folder))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        if certificate is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate)
+            server.socket = context.wrap_socket(server.socket, server_side=True)
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
-        yield folder, f"http://127.0.0.1:{server.server_port}"
+        yield f"http{'s' if certificate else ''}://127.0.0.1:{server.server_port}"
         server.shutdown()
         thread.join()
+
+
+@pytest.fixture
+def site(tmp_path) -> Iterator[tuple[Path, str]]:
+    """A local web server: the folder that it shows, and its URL."""
+    pytest.importorskip(
+        "snakemake_storage_plugin_http",
+        reason="snakemake-storage-plugin-http is not installed: make test-profiles",
+    )
+    folder = tmp_path / "site"
+    folder.mkdir()
+    with served(folder) as url:
+        yield folder, url
+
+
+@pytest.fixture
+def certificate(tmp_path) -> Path:
+    """A self-signed certificate of this host, and its key, in one file."""
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl, which makes a certificate, is missing")
+    path, key = tmp_path / "server.pem", tmp_path / "key.pem"
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
+    command += ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"]
+    command += ["-keyout", str(key), "-out", str(path)]
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    path.write_bytes(path.read_bytes() + key.read_bytes())
+    return path
+
+
+@pytest.fixture
+def secure_site(site, certificate) -> Iterator[tuple[Path, str]]:
+    """The same folder by ``https://``, of a server that nobody trusts yet."""
+    folder, _ = site
+    with served(folder, certificate) as url:
+        yield folder, url
 
 
 def samples(*names: str) -> str:
@@ -138,24 +174,25 @@ def unit(sample: str, place: str | Path, suffix: str = "fq", chunks: str = "") -
 
 
 @needs_s3
-def test_reads_and_reference_that_are_urls(bucket, site, tmp_path):
+def test_reads_and_reference_that_are_urls(
+    bucket, site, secure_site, certificate, tmp_path, monkeypatch
+):
     """They give the records of local files; one unit is scattered."""
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(certificate))
     folder, url = site
     for path in PHIX:
         shutil.copy(path, folder)
     units = unit("local", DATA) + unit("s3", bucket) + unit("http", url, chunks="2")
+    units += unit("https", secure_site[1])
+    names = ("local", "s3", "http", "https")
     directory = project(
-        tmp_path, CONFIG.replace(str(DATA), bucket),
-        samples("local", "s3", "http"), UNITS_HEADER + units,
-    )  # fmt: skip
+        tmp_path, CONFIG.replace(str(DATA), bucket), samples(*names), UNITS_HEADER + units
+    )
     run = snakemake(directory, "--until", "map_sample", "finish_sample")
     assert run.returncode == 0, run.stdout
-    local, from_s3, from_site = (
-        records(directory / "results" / "mapped" / f"{name}.bam")
-        for name in ("local", "s3", "http")
-    )
+    local, *others = (records(directory / "results" / "mapped" / f"{name}.bam") for name in names)
     assert len(local) >= 90
-    assert local == from_s3 == from_site
+    assert others == [local] * 3
     assert not list((directory / ".snakemake" / "storage").rglob("*.fq"))  # copies go with the jobs
 
 
@@ -226,9 +263,10 @@ def log_and_times(directory: Path) -> tuple[str, list[int]]:
 
 
 @pytest.mark.medium
-def test_a_killed_job_whose_reads_are_urls_goes_on(site, tmp_path):
+def test_a_killed_job_whose_reads_are_urls_goes_on(secure_site, certificate, tmp_path, monkeypatch):
     """The reads are fetched again, and are the same by their time."""
-    folder, url = site
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(certificate))
+    folder, url = secure_site
     many_reads(folder)
     kill_once(tmp_path, url)
     log, times = log_and_times(tmp_path)
@@ -270,6 +308,17 @@ def test_an_object_that_is_not_there(bucket, tmp_path):
     assert run.returncode == 1
     assert "Missing input files" in run.stdout
     assert f"{bucket}/phix_R1.fastq (in storage)" in run.stdout
+
+
+def test_a_server_that_is_not_trusted(secure_site, tmp_path):
+    """By a certificate that is in no list of ours; the run ends before any job."""
+    folder, url = secure_site
+    for path in PHIX:
+        shutil.copy(path, folder)
+    run = snakemake(project(tmp_path, units=UNITS_HEADER + unit("phix", url)))
+    assert run.returncode == 1
+    assert "CERTIFICATE_VERIFY_FAILED" in run.stdout
+    assert not (tmp_path / "results").exists()
 
 
 @pytest.mark.parametrize(
