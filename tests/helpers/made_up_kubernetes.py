@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -148,6 +149,9 @@ class MadeUpKubernetes:
         self.secrets: dict[str, dict[str, Any]] = {}
         self.pods: dict[str, Pod] = {}  # of jobs that are not deleted
         self.watched: set[str] = set()  # jobs whose status was asked for
+        self.tells_status = threading.Event()  # cleared: such a request waits for its answer
+        self.tells_status.set()
+        self.answered = 0.0  # when the last request was, by the monotonic clock
         self.lock = threading.Lock()
 
     def __enter__(self) -> MadeUpKubernetes:
@@ -165,6 +169,8 @@ class MadeUpKubernetes:
                 except RefusedError as error:
                     status, message = error.args
                     told = {"kind": "Status", "status": "Failure", "message": message}
+                if url.path.endswith("/status"):
+                    cluster.tells_status.wait(60)
                 data = told.encode() if isinstance(told, str) else json.dumps(told).encode()
                 kind = "text/plain" if isinstance(told, str) else "application/json"
                 self.send_response(status)
@@ -172,6 +178,7 @@ class MadeUpKubernetes:
                 self.send_header("Content-Length", str(len(data)))
                 self.end_headers()
                 self.wfile.write(data)
+                cluster.answered = time.monotonic()
 
             do_GET = do_POST = do_DELETE = answer  # noqa: N815
 

@@ -6,6 +6,7 @@ import importlib.metadata
 import shutil
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +14,15 @@ import pysam
 import pytest
 
 from tests.helpers.made_up_s3 import BUCKET, bucket_with, needs_s3
-from tests.helpers.slurm import GPUS, fail_first_run, start, wait_for, wait_for_exit
+from tests.helpers.slurm import (
+    GPUS,
+    SLEEP,
+    fail_first_run,
+    pid_of_first,
+    start,
+    wait_for,
+    wait_for_exit,
+)
 from tests.helpers.workflow_runs import (
     CONFIG,
     DATA,
@@ -170,19 +179,63 @@ def test_a_job_that_the_server_refuses_ends_the_run(cluster, clone):
     assert "nvidia.com/gpu: Limit must be set" in ended.stdout
 
 
+def start_run(clone: Path, *options: str) -> subprocess.Popen[str]:
+    """Start the workflow; between two looks at its pods there are 5 seconds."""
+    options = ("--snakefile", str(clone / SNAKEFILE), "--jobs", "1", *IN_FOLDER, *options)
+    pause = ["--seconds-between-status-checks", "5"]
+    return start(clone, *options, profile="kubernetes", faster=pause)
+
+
+def wait_between_looks(cluster: MadeUpKubernetes) -> None:
+    """Wait until the plugin has looked at its pod, and all is quiet."""
+    wait_for(
+        lambda: cluster.watched and time.monotonic() - cluster.answered > 0.5, "a look at a pod"
+    )
+
+
 def test_an_interrupted_run_takes_its_pods_away(cluster, clone, monkeypatch):
     """The pod waits for an image that is not there; the plugin waits as long as the pod."""
     monkeypatch.setenv("FMWAVE_IMAGE", "registry.example.org/misspelt:1")
-    process = start(
-        clone,
-        "--snakefile",
-        str(clone / SNAKEFILE),
-        *IN_FOLDER,
-        profile="kubernetes",
-        faster=FASTER,
-    )
-    # Before it has asked for the pod's status, the plugin may not know yet what it submitted.
-    wait_for(lambda: cluster.watched, "a pod that is watched")
+    process = start_run(clone)
+    wait_between_looks(cluster)
+    assert len(cluster.pods) == 1
     process.send_signal(signal.SIGINT)
     assert wait_for_exit(process) != 0
     assert (cluster.pods, cluster.secrets) == ({}, {})
+
+
+def test_an_interrupted_run_ends_what_its_pods_do(cluster, clone, tmp_path):
+    """The next run makes what is missing."""
+    fail_first_run(cluster.place, SLEEP)
+    process = start_run(clone, "--until", "finish_sample")
+    pid = pid_of_first(cluster.place)
+    wait_between_looks(cluster)
+    process.send_signal(signal.SIGINT)
+    assert wait_for_exit(process) != 0
+    assert (cluster.pods, cluster.secrets) == ({}, {})
+    assert not Path(f"/proc/{pid}").exists()
+    done = len(cluster.jobs) - 1
+    assert any("fmwave_index" in str(pod) for pod in pods(cluster)[:done])
+
+    ended = run(clone, "--until", "finish_sample")
+    assert ended.returncode == 0, ended.stdout
+    assert not any("fmwave_index" in str(pod) for pod in pods(cluster)[done + 1 :])
+    with pysam.AlignmentFile(str(tmp_path / "store" / "results/mapped/phix.bam")) as bam:
+        assert sum(not r.flag & 0x900 for r in bam.fetch(until_eof=True)) == 90
+
+
+def test_a_run_that_is_interrupted_while_it_looks_leaves_its_pods(cluster, clone, monkeypatch):
+    """Snakemake has no list of its jobs then, as docs/cluster.md tells."""
+    monkeypatch.setenv("FMWAVE_IMAGE", "registry.example.org/misspelt:1")
+    cluster.tells_status.clear()
+    process = start_run(clone)
+    wait_for(lambda: cluster.watched, "a pod that is looked at")
+    process.send_signal(signal.SIGINT)
+    wait_for(lambda: "Terminating" in (clone / "run.log").read_text(), "the end of the run")
+    cluster.tells_status.set()
+    assert wait_for_exit(process) != 0
+    assert len(cluster.pods) == 1
+    [job] = cluster.jobs
+    assert job["metadata"]["labels"] == {"app": "snakemake"}
+    assert f"kubectl describe job {job['metadata']['name']}" in (clone / "run.log").read_text()
+    assert cluster.secrets == {}
