@@ -124,7 +124,7 @@ def test_a_job_asks_for_a_kind_of_gpu(tmp_path, expected, no_jobs_left):
 @pytest.mark.parametrize("profile", ["slurm-gpu", "slurm-generic"])
 def test_two_jobs_share_a_gpu(tmp_path, expected, no_jobs_left, profile: str, kind: str):
     """The only free one, of which each has a half; a third waits. As docs/cluster.md tells."""
-    shares = re.search(rf"\b{kind}\b.*?:(\d+)", gres())  # of both GPUs
+    shares = re.search(rf"\b{kind}\b.*?:(\d+)\b", gres())  # of both GPUs
     if shares is None:
         pytest.skip(f"this Slurm has no gres/{kind}")
     directory = settings(tmp_path, 3)
