@@ -13,7 +13,6 @@ from mapper.sorting.duplicate_keys import has_mate, is_examined
 from mapper.sorting.duplicates import DUPLICATE
 from mapper.sorting.libraries import UNKNOWN, Libraries
 from mapper.sorting.optical import OPTICAL
-from mapper.sorting.options import MarkOptions
 from mapper.sorting.record_order import prefetch_record
 
 COUNTS = (
@@ -26,7 +25,21 @@ COUNTS = (
 
 
 @driver
-def _count(data, starts, libraries, verdicts, remove, clear, counts):
+def count_records(data, starts, libraries, verdicts, remove, clear, counts):
+    """Add the records of a range to counts.
+
+    Parameters
+    ----------
+    data, starts
+        BAM records (uint8) and their offsets (int64), as they were before marking.
+    libraries, verdicts
+        Library of each record (int32), and what it is written with (uint8).
+    remove, clear
+        Of :class:`mapper.sorting.options.MarkOptions`. Records that are removed are not WRITTEN
+        (samtools counts those that -S alone finds as written, though they are not).
+    counts
+        int64, shape (libraries, len(COUNTS)).
+    """
     for i in range(len(starts)):
         prefetch_record(data, starts, i)
         at = starts[i]
@@ -51,21 +64,6 @@ def _count(data, starts, libraries, verdicts, remove, clear, counts):
             own[_SINGLE] += 1
             own[_SINGLE_DUPLICATE] += is_duplicate
             own[_SINGLE_OPTICAL] += is_optical
-
-
-def count(
-    data: np.ndarray, starts: np.ndarray, libraries: np.ndarray, n_libraries: int,
-    verdicts: np.ndarray, options: MarkOptions,
-) -> np.ndarray:  # fmt: skip
-    """Return the counts of a range, int64, shape (n_libraries, len(COUNTS)); ranges can be added.
-
-    `libraries` are those of the records (int32), and `verdicts` what they are written with (uint8).
-    Records that ``remove`` leaves out are not WRITTEN (samtools counts those that -S alone finds as
-    written, though they are not).
-    """
-    counts = np.zeros((n_libraries, len(COUNTS)), np.int64)
-    _count(data, starts, libraries, verdicts, options.remove, options.clear, counts)
-    return counts
 
 
 def library_size(pairs: int, duplicates: int, optical: int) -> int:

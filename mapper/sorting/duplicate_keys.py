@@ -3,7 +3,7 @@
 A mapped primary record that passed quality control is *examined*. Its *deciding coordinate* is the
 unclipped position of its 5' end; a pair's key has both ends of the template. Equal keys lie at one
 *place* of the genome: a range of records gives its rows (:func:`find_entries`), which are brought
-together by place (:func:`bring_together`), so that each part of the genome can be
+together by place (:class:`Joined`), so that each part of the genome can be
 decided by itself (:mod:`mapper.sorting.duplicates`).
 """
 
@@ -34,7 +34,7 @@ from mapper.sam_flags import (
 )
 from mapper.sorting.libraries import Libraries, library_of, library_of_group
 from mapper.sorting.options import MarkOptions
-from mapper.sorting.record_order import prefetch_record
+from mapper.sorting.record_order import BEHIND_ALL, prefetch_record
 
 _NO_REF = (1 << 30) - 1  # of records without a contig, which samtools sorts last
 
@@ -60,6 +60,8 @@ class Entries(NamedTuple):
     name_length: np.ndarray  # uint8
     words: np.ndarray  # int64 (n, 8): the table
     names: np.ndarray  # uint8: the memory of the records, or some that spans it
+    first_place: int
+    last_place: int  # below the first if there is none
     reach: int  # largest number of bases by which a coordinate lies before its record's position
 
 
@@ -70,6 +72,9 @@ _ROW = np.dtype([
     ("unused", np.uint16),
 ])  # fmt: skip
 """A row of the table: 64 bytes."""
+
+_PLACE_WORD = 0
+"""Of a row as words of 8 bytes."""
 
 HAS_MATE = 1
 IN_SINGLES = 2  # the row takes part in the comparison of single reads at its coordinate
@@ -207,9 +212,15 @@ def _place(ref, coordinate):
 
 @driver
 def _fill_entries(data, starts, groups, barcode_tag, rows, libraries):
-    """Write the rows and libraries of records; return status, record of an error, rows, reach."""
+    """Write the rows and libraries of records.
+
+    Returns
+    -------
+    Status, record of an error, number of rows, first and last place, reach.
+    """
     n_rows = 0
     reach = np.int64(0)
+    first, last = np.int64(BEHIND_ALL), np.int64(-1)
     for record in range(len(starts)):
         prefetch_record(data, starts, record)
         at = starts[record]
@@ -226,7 +237,7 @@ def _fill_entries(data, starts, groups, barcode_tag, rows, libraries):
         quals = cigar + 4 * n_ops + (n_bases + 1) // 2
         end = at + 4 + get32(data, at)
         if quals + n_bases > end or end > len(data):
-            return _BAD_RECORD, record, n_rows, reach
+            return _BAD_RECORD, record, n_rows, first, last, reach
         # A CIGAR of more than 65535 operations is in a tag, and a clip and a gap hold its place.
         is_long = n_ops == 2 and get32(data, cigar) == (n_bases << 4 | 4)
         is_long = is_long and (get32(data, cigar + 4) & 15) == 3
@@ -237,7 +248,7 @@ def _fill_entries(data, starts, groups, barcode_tag, rows, libraries):
         while tag < end:
             following = tag_end(data, tag, end)
             if following < 0:
-                return _BAD_RECORD, record, n_rows, reach
+                return _BAD_RECORD, record, n_rows, first, last, reach
             key, kind = get16(data, tag), data[tag + 2]
             is_text = kind == ord("Z") or kind == ord("H")
             if key == _MC and is_text:
@@ -253,22 +264,22 @@ def _fill_entries(data, starts, groups, barcode_tag, rows, libraries):
             tag = following
 
         libraries[record] = library
-        start, last = _unclipped_ends(data, cigar, n_ops, pos)
+        start, end = _unclipped_ends(data, cigar, n_ops, pos)
         score = _own_score(data[quals : quals + n_bases])
-        own = last if flag & REVERSE else start
+        own = end if flag & REVERSE else start
         coordinate, bits = own, np.int64(IN_SINGLES)
         other_ref = other = np.int64(0)
         if flag & REVERSE:
             bits |= IS_REVERSE
         if paired:
             if mate_cigar < 0:
-                return _NO_MC, record, n_rows, reach
+                return _NO_MC, record, n_rows, first, last, reach
             if mate_score < 0:
-                return _NO_MS, record, n_rows, reach
+                return _NO_MS, record, n_rows, first, last, reach
             other_ref = get32(data, at + 24)
-            mate_start, mate_last = _unclipped_mate_ends(data, mate_cigar, get32(data, at + 28))
+            mate_start, mate_end = _unclipped_mate_ends(data, mate_cigar, get32(data, at + 28))
             coordinate, other, key_bits = _pair_key(
-                flag, ref, start, last, other_ref, mate_start, mate_last
+                flag, ref, start, end, other_ref, mate_start, mate_end
             )
             bits |= HAS_MATE | IN_PAIRS | key_bits
             score += mate_score
@@ -278,7 +289,9 @@ def _fill_entries(data, starts, groups, barcode_tag, rows, libraries):
                 bits = bits & ~IN_SINGLES if part == 0 else (bits & ~IN_PAIRS) | IN_SINGLES
                 coordinate = coordinate if part == 0 else own
             reach = max(reach, pos - coordinate)
-            rows.place[n_rows] = _place(ref, coordinate)
+            place = _place(ref, coordinate)
+            first, last = min(first, place), max(last, place)
+            rows.place[n_rows] = place
             rows.record[n_rows] = record
             rows.coordinate[n_rows] = coordinate
             rows.other_ref[n_rows] = other_ref
@@ -290,7 +303,7 @@ def _fill_entries(data, starts, groups, barcode_tag, rows, libraries):
             rows.name[n_rows] = at + FIXED_BYTES
             rows.name_length[n_rows] = name_len
             n_rows += 1
-    return _OK, 0, n_rows, reach
+    return _OK, 0, n_rows, first, last, reach
 
 
 def _table(n_rows: int) -> np.ndarray:
@@ -300,10 +313,12 @@ def _table(n_rows: int) -> np.ndarray:
     return memory[to_line : to_line + n_rows * _ROW.itemsize].view(_ROW)
 
 
-def _entries(table: np.ndarray, names: np.ndarray, reach: int = 0) -> Entries:
+def _entries(
+    table: np.ndarray, names: np.ndarray, bounds: tuple[int, int, int] = (0, -1, 0)
+) -> Entries:
     """Return a table as columns."""
-    columns = (table[column] for column in Entries._fields[:-3])
-    return Entries._make([*columns, table.view(np.int64).reshape(-1, 8), names, reach])
+    columns = (table[column] for column in Entries._fields[:-5])
+    return Entries._make([*columns, table.view(np.int64).reshape(-1, 8), names, *bounds])
 
 
 def find_entries(
@@ -325,12 +340,12 @@ def find_entries(
     table = _table(2 * len(starts))  # memory that is not written to is not taken
     of_records = np.empty(len(starts), np.int32)
     barcode_tag = tag_key(options.barcode_tag) if options.barcode_tag else -1
-    status, record, n_rows, reach = _fill_entries(
+    status, record, n_rows, *bounds = _fill_entries(
         data, starts, libraries.columns, barcode_tag, _entries(table, data), of_records
     )
     if status != _OK:
         raise _error(status, data, int(starts[record]))
-    return _entries(table[:n_rows], data, int(reach)), of_records
+    return _entries(table[:n_rows], data, tuple(bounds)), of_records
 
 
 def _error(status: int, data: np.ndarray, at: int) -> InputFormatError:
@@ -365,30 +380,39 @@ def name_is_less(rows, a, b):
     return rows.names[at] < rows.names[other]
 
 
+class Joined(NamedTuple):
+    """Room for the rows of parts that lie at some places, and where to copy them from."""
+
+    rows: Entries
+    tables: np.ndarray  # int64 (n, 8): an array that spans the tables of all parts
+    parts: np.ndarray  # int64 (n_parts, 3): first row in it, number of rows, place of the names
+    ends: np.ndarray  # int64 (n_parts,): of each part's rows, once they are copied
+
+    @classmethod
+    def of(cls, parts: Sequence[Entries]) -> Joined:
+        """Return room for all rows of parts, which the caller keeps."""
+        table = _table(sum(len(part.place) for part in parts))
+        names, of_names = spanning([part.names for part in parts])
+        tables, of_tables = spanning([part.words.reshape(-1).view(np.uint8) for part in parts])
+        sizes = [len(part.place) for part in parts]
+        return cls(
+            _entries(table, names), tables.view(np.int64).reshape(-1, 8),
+            np.stack([of_tables // _ROW.itemsize, sizes, of_names], axis=1),
+            np.zeros(len(parts), np.int64),
+        )  # fmt: skip
+
+
 @driver
-def _copy_rows(rows, low, high, joined, n, offset):
-    """Copy those rows behind the `n` that are there, with names `offset` on; return the end."""
-    for i in range(len(rows.place)):
-        if low <= rows.place[i] < high:
-            for word in range(8):
-                joined.words[n, word] = rows.words[i, word]
-            joined.name[n] += offset
-            n += 1
+def join_rows(joined, low, high):
+    """Copy the rows with ``low <= place < high``, part after part; return their number."""
+    n = np.int64(0)
+    for part in range(len(joined.parts)):
+        first, n_rows = joined.parts[part, 0], joined.parts[part, 1]
+        for row in range(first, first + n_rows):
+            if low <= joined.tables[row, _PLACE_WORD] < high:
+                for word in range(joined.tables.shape[1]):
+                    joined.rows.words[n, word] = joined.tables[row, word]
+                joined.rows.name[n] += joined.parts[part, 2]
+                n += 1
+        joined.ends[part] = n
     return n
-
-
-def bring_together(parts: Sequence[Entries], low: int, high: int) -> tuple[Entries, list[int]]:
-    """Return a copy of the rows of parts with ``low <= place < high``, part after part.
-
-    Returns
-    -------
-    The rows, and where those of each part end.
-    """
-    table = _table(sum(len(part.place) for part in parts))
-    names, offsets = spanning([part.names for part in parts])
-    joined = _entries(table, names)
-    ends = [0]
-    for part, offset in zip(parts, offsets.tolist(), strict=True):
-        ends.append(int(_copy_rows(part, low, high, joined, ends[-1], offset)))
-    reach = max((part.reach for part in parts), default=0)
-    return _entries(table[: ends[-1]], names, reach), ends[1:]

@@ -12,6 +12,9 @@ all records of a place are compared, by hashes of 64 bits. It knows read groups,
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
+
 import numpy as np
 
 from mapper.jit.accelerate import core, driver
@@ -24,6 +27,8 @@ from mapper.sorting.duplicate_keys import (
     IS_REVERSE,
     PAIR_KEY,
     Entries,
+    Joined,
+    join_rows,
     name_is_less,
 )
 from mapper.sorting.optical import OPTICAL, is_optical, mark_optical
@@ -31,6 +36,8 @@ from mapper.sorting.options import MarkOptions
 
 DUPLICATE = 1
 """Bit of a verdict; the other one is :data:`mapper.sorting.optical.OPTICAL`."""
+
+VERDICT_BITS = 2
 
 
 @core
@@ -97,18 +104,20 @@ def _mark(rows, loser, winner, distance, verdicts):
 
 
 @driver
-def _decide(rows, distance, pair_slots, single_slots, groups, best, verdicts):
+def _mark_all(rows, n, distance, pair_slots, single_slots, groups, best, verdicts):
     """Mark duplicates, in the order of the rows.
 
     Parameters
     ----------
+    n
+        Number of rows.
     pair_slots, single_slots
         Hash tables, int32: first row of a group, or -1.
     groups, best
-        To be written, int32, shape (rows, 2): first row of the row's group of pairs and of its
+        To be written, int32, shape (n, 2): first row of the row's group of pairs and of its
         group of single reads, or -1; for the first row of each such group its best row.
     """
-    for row in range(len(rows.place)):
+    for row in range(n):
         bits = rows.bits[row]
         groups[row, 0] = groups[row, 1] = -1
         if bits & IN_SINGLES:
@@ -144,6 +153,39 @@ def _decide(rows, distance, pair_slots, single_slots, groups, best, verdicts):
 
 
 @driver
+def _decide(joined, low, high, distance, slots, groups, best, verdicts, marks):
+    """Join rows and mark duplicates; return the number of rows, and of marks without a distance.
+
+    In one call: a thread that returns to Python waits for the GIL.
+    """
+    n = join_rows(joined, low, high)
+    n_slots = 2
+    while n_slots < 2 * n:
+        n_slots *= 2
+    slots[:, :n_slots] = -1
+    verdicts[:n] = 0
+    pair_slots, single_slots = slots[0, :n_slots], slots[1, :n_slots]
+    _mark_all(joined.rows, n, distance, pair_slots, single_slots, groups, best, verdicts)
+    if distance == 0:
+        _list_marks(joined.rows, joined.ends, verdicts, marks)
+    return n
+
+
+@driver
+def _list_marks(rows, ends, verdicts, marks):
+    """Write the marks of all parts, and replace the ends of the rows of each by those of these."""
+    n = np.int64(0)
+    row = np.int64(0)
+    for part in range(len(ends)):
+        while row < ends[part]:
+            if verdicts[row]:
+                marks[n] = rows.record[row] << VERDICT_BITS | verdicts[row]
+                n += 1
+            row += 1
+        ends[part] = n
+
+
+@driver
 def _fill_trees(rows, groups, best, trees):
     """Write the best row of each row's tree (see :mod:`mapper.sorting.optical`), or -1."""
     for row in range(len(trees)):
@@ -155,17 +197,19 @@ def _fill_trees(rows, groups, best, trees):
         trees[row] = top
 
 
-def decide(entries: Entries, options: MarkOptions) -> np.ndarray:
-    """Return for each row whether it makes its record a duplicate, and an optical one.
+def decide(parts: Sequence[Entries], low: int, high: int, options: MarkOptions) -> list[np.ndarray]:
+    """Return which records are duplicates by their rows at some places, and optical ones.
 
     Parameters
     ----------
-    entries
-        All rows of some places, in sorted order of the records.
+    parts
+        Rows of consecutive ranges, among them all with ``low <= place < high``; the others are
+        left alone.
 
     Returns
     -------
-    Bits DUPLICATE and OPTICAL, uint8. Those of the two rows of one record are to be combined by OR.
+    The *marks* of each part: ``record << VERDICT_BITS | verdict``, int32, the verdict being of the
+    bits DUPLICATE and OPTICAL. Two marks of one record are to be combined by OR.
 
     Notes
     -----
@@ -173,15 +217,16 @@ def decide(entries: Entries, options: MarkOptions) -> np.ndarray:
     at its place has both reads on one strand and its own key at another place. It is compared with
     that pair and the other single reads there, and not with further pairs of that key.
     """
-    n = len(entries.place)
-    n_slots = 1 << (2 * n).bit_length()
-    slots = RECYCLER.empty(8 * n_slots).view(np.int32).reshape(2, n_slots)
-    slots.fill(-1)
-    groups, best = RECYCLER.empty(16 * n).view(np.int32).reshape(2, n, 2)
-    verdicts = np.zeros(n, np.uint8)
-    _decide(entries, options.optical_distance, slots[0], slots[1], groups, best, verdicts)
-    if options.optical_distance > 0:
+    joined = Joined.of(parts)
+    rows, distance = joined.rows, options.optical_distance
+    most = len(rows.place)
+    slots = RECYCLER.empty(8 << (2 * most).bit_length()).view(np.int32).reshape(2, -1)
+    groups, best = RECYCLER.empty(16 * most).view(np.int32).reshape(2, most, 2)
+    verdicts, marks = np.empty(most, np.uint8), np.empty(most, np.int32)
+    n = _decide(joined, low, high, distance, slots, groups, best, verdicts, marks)
+    if distance > 0:
         trees = np.empty(n, np.int32)
-        _fill_trees(entries, groups, best, trees)
-        mark_optical(entries, trees, options.optical_distance, verdicts)
-    return verdicts
+        _fill_trees(rows, groups, best, trees)
+        mark_optical(rows, trees, distance, verdicts)
+        _list_marks(rows, joined.ends, verdicts, marks)
+    return [marks[a:b] for a, b in pairwise([0, *joined.ends.tolist()])]

@@ -20,19 +20,20 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from mapper.errors import InputFormatError
-from mapper.jit.accelerate import driver
+from mapper.jit.accelerate import brief, driver
 from mapper.parallel.map import ordered_map
 from mapper.sorting.bam_index import IndexPart, index_part
-from mapper.sorting.duplicate_counts import COUNTS, count, report
-from mapper.sorting.duplicate_keys import Entries, bring_together, find_entries
-from mapper.sorting.duplicates import decide
+from mapper.sorting.duplicate_counts import COUNTS, count_records, report
+from mapper.sorting.duplicate_keys import Entries, find_entries
+from mapper.sorting.duplicates import VERDICT_BITS, decide
 from mapper.sorting.libraries import Libraries
 from mapper.sorting.marked_records import (
     DuplicateNames,
+    copy_marked,
     find_names,
     mark_others,
     merge_names,
-    set_marks,
+    set_flags,
 )
 from mapper.sorting.options import MarkOptions
 from mapper.sorting.ranges import RecordRange, Records, sort_pieces
@@ -94,8 +95,6 @@ class _Scanned(NamedTuple):
     records: Records
     libraries: np.ndarray  # int32: of each record
     entries: Entries
-    first_place: int  # of the entries
-    last_place: int
     next_place: int  # a lower bound of the places of later records
 
 
@@ -149,16 +148,7 @@ def _scan(marking: Marking, part_and_next: tuple[RecordRange, RecordRange]) -> _
             f"a record has {entries.reach} clipped bases before its alignment; duplicates are "
             f"marked among short reads, with {LARGEST_CLIP} at most: leave long reads unmarked"
         )
-    places = entries.place
-    first, last = (int(places.min()), int(places.max())) if len(places) else (0, -1)
-    return _Scanned(records, libraries, entries, first, last, following.place)
-
-
-class _Share(NamedTuple):
-    """The verdicts of a partition for records of one range."""
-
-    records: np.ndarray  # int32: numbers in the range; one may stand there twice
-    verdicts: np.ndarray  # uint8
+    return _Scanned(records, libraries, entries, following.place)
 
 
 class _Waiting:
@@ -166,13 +156,13 @@ class _Waiting:
 
     def __init__(self, scanned: _Scanned) -> None:
         self.scanned = scanned
-        self.partitions: list[tuple[Future[list[_Share]], int]] = []
-        """The shares of each partition, and which of them is this range's."""
+        self.partitions: list[tuple[Future[list[np.ndarray]], int]] = []
+        """The marks that each partition gives to its ranges, and which of them this range is."""
 
 
 def _decided(
     ranges: Iterable[RecordRange], executor: Executor, n_threads: int, marking: Marking,
-    finish: Callable[[Marking, _Scanned, list[_Share]], Result],
+    finish: Callable[[Marking, _Scanned, list[np.ndarray]], Result],
 ) -> Iterator[Result]:  # fmt: skip
     """Call a function for each range, by the pool, when its duplicates are known."""
     limit = AHEAD * max(n_threads, 1)
@@ -181,8 +171,8 @@ def _decided(
 
     def finish_oldest() -> None:
         waiting = deciding.popleft()
-        shares = [future.result()[share] for future, share in waiting.partitions]
-        finishing.append(executor.submit(finish, marking, waiting.scanned, shares))
+        marks = [future.result()[number] for future, number in waiting.partitions]
+        finishing.append(executor.submit(finish, marking, waiting.scanned, marks))
 
     try:
         for waiting in _with_partitions(ranges, executor, n_threads, marking):
@@ -225,7 +215,7 @@ def _with_partitions(
             if high > low:
                 _begin_partition(waiting, low, high, executor, marking)
             low = high
-        while waiting and waiting[0].scanned.last_place < low:
+        while waiting and waiting[0].scanned.entries.last_place < low:
             yield waiting.popleft()
 
 
@@ -242,48 +232,52 @@ def _begin_partition(
 ) -> None:
     """Have the entries from place `low` to before `high` decided."""
     concerned = [
-        one for one in waiting if one.scanned.first_place < high and one.scanned.last_place >= low
-    ]
+        one for one in waiting
+        if one.scanned.entries.first_place < high and one.scanned.entries.last_place >= low
+    ]  # fmt: skip
     entries = [one.scanned.entries for one in concerned]
     if concerned:
-        future = executor.submit(_decide, marking, entries, low, high)
-        for share, one in enumerate(concerned):
-            one.partitions.append((future, share))
+        future = executor.submit(decide, entries, low, high, marking.options)
+        for number, one in enumerate(concerned):
+            one.partitions.append((future, number))
 
 
-def _decide(marking: Marking, entries: list[Entries], low: int, high: int) -> list[_Share]:
-    """Decide a partition; return the share of each range."""
-    rows, ends = bring_together(entries, low, high)
-    verdicts = decide(rows, marking.options)
-    return [_Share(rows.record[a:b], verdicts[a:b]) for a, b in pairwise([0, *ends])]
+@brief
+def _combine(marks, verdicts):
+    for mark in marks:
+        verdicts[mark >> VERDICT_BITS] |= mark & ((1 << VERDICT_BITS) - 1)
 
 
-@driver
-def _combine(records, verdicts, of_records):
-    for row in range(len(records)):
-        of_records[records[row]] |= verdicts[row]
-
-
-def _verdicts(scanned: _Scanned, shares: list[_Share]) -> np.ndarray:
+def _verdicts(scanned: _Scanned, marks: list[np.ndarray]) -> np.ndarray:
     """Return the verdicts of the records of a range, in order: uint8."""
-    of_records = np.zeros(len(scanned.libraries), np.uint8)
-    for share in shares:
-        _combine(share.records, share.verdicts, of_records)
-    return of_records
+    verdicts = np.zeros(len(scanned.libraries), np.uint8)
+    for some in marks:
+        _combine(some, verdicts)
+    return verdicts
 
 
-def _find_names(marking: Marking, scanned: _Scanned, shares: list[_Share]) -> DuplicateNames:
-    verdicts = _verdicts(scanned, shares)
+def _find_names(marking: Marking, scanned: _Scanned, marks: list[np.ndarray]) -> DuplicateNames:
+    verdicts = _verdicts(scanned, marks)
     return find_names(*scanned.records, scanned.libraries, verdicts)
 
 
+@driver
+def _finish(data, starts, libraries, verdicts, remove, clear, sets_flags, counts):
+    """Count, and set flags: in one call, as a thread that returns to Python waits for the GIL."""
+    count_records(data, starts, libraries, verdicts, remove, clear, counts)
+    if sets_flags:
+        set_flags(data, starts, verdicts)
+
+
 def _gather_marked(
-    names: DuplicateNames | None, marking: Marking, scanned: _Scanned, shares: list[_Share]
+    names: DuplicateNames | None, marking: Marking, scanned: _Scanned, marks: list[np.ndarray]
 ) -> Gathered:
-    verdicts = _verdicts(scanned, shares)
+    verdicts = _verdicts(scanned, marks)
+    records, options = scanned.records, marking.options
     if names is not None:
-        mark_others(*scanned.records, scanned.libraries, names, verdicts)
-    n_libraries = len(marking.libraries.names)
-    counts = count(*scanned.records, scanned.libraries, n_libraries, verdicts, marking.options)
-    data, starts = set_marks(scanned.records, verdicts, marking.options)
+        mark_others(*records, scanned.libraries, names, verdicts)
+    counts = np.zeros((len(marking.libraries.names), len(COUNTS)), np.int64)
+    in_place = options.keeps_sizes
+    _finish(*records, scanned.libraries, verdicts, options.remove, options.clear, in_place, counts)
+    data, starts = records if in_place else copy_marked(records, verdicts, options)
     return Gathered(len(verdicts), data, index_part(data, starts), counts)

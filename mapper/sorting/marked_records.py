@@ -37,7 +37,16 @@ _DT_BYTES = 6  # dtZSQ and NUL
 
 
 @driver
-def _set_flags(data, starts, verdicts):
+def set_flags(data, starts, verdicts):
+    """Set the flag of duplicates, in place.
+
+    Parameters
+    ----------
+    data, starts
+        BAM records (uint8) and their offsets (int64).
+    verdicts
+        Bits DUPLICATE and OPTICAL of each record (uint8).
+    """
     for i in range(len(starts)):
         if verdicts[i] & DUPLICATE:
             put16(data, starts[i] + 18, get16(data, starts[i] + 18) | DUPLICATE_FLAG)
@@ -111,8 +120,8 @@ def _copy_marked(data, starts, verdicts, has_types, remove, clear, out, out_star
     return to, n
 
 
-def set_marks(records: Records, verdicts: np.ndarray, options: MarkOptions) -> Records:
-    """Mark the duplicates of a range, in place where no record gets shorter or longer.
+def copy_marked(records: Records, verdicts: np.ndarray, options: MarkOptions) -> Records:
+    """Copy records with the duplicates among them marked, where that changes sizes.
 
     Parameters
     ----------
@@ -131,9 +140,6 @@ def set_marks(records: Records, verdicts: np.ndarray, options: MarkOptions) -> R
     """
     data, starts = records
     has_types = options.optical_distance > 0
-    if not (has_types or options.remove or options.clear):
-        _set_flags(data, starts, verdicts)
-        return records
     room = _DT_BYTES * int(np.count_nonzero(verdicts)) if has_types else 0
     out = RECYCLER.empty(len(data) + room)
     out_starts = np.empty(len(starts), np.int64)

@@ -21,6 +21,11 @@ class MarkOptions(NamedTuple):
     supplementary: bool = False  # mark other records of a duplicate's name, too
     clear: bool = False  # remove the marks of earlier runs first
 
+    @property
+    def keeps_sizes(self) -> bool:
+        """Whether records only get a flag, which does not change their sizes."""
+        return not (self.optical_distance or self.remove or self.clear)
+
 
 _TAG = re.compile("[A-Za-z][A-Za-z0-9]")
 _MOST_DISTANCE = (1 << 31) - 1

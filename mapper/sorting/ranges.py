@@ -37,24 +37,20 @@ class Records(NamedTuple):
 
 
 @driver
-def _sort_records(data, starts, keys, out):
-    return copy_records(data, starts[stable_order(keys)], out)
-
-
-def sort_records(data: np.ndarray, starts: np.ndarray, keys: np.ndarray, room: int) -> Records:
-    """Copy records to their sorted order; those of equal keys stay as they come.
+def sort_records(data, starts, keys, out):
+    """Copy records to `out` in sorted order; those of equal keys stay as they come.
 
     Parameters
     ----------
     data, starts, keys
         BAM records (uint8) at these offsets (int64), and their keys
         (:mod:`mapper.sorting.record_order`).
-    room
-        Their bytes, or more.
+
+    Returns
+    -------
+    Their offsets in `out`, and their end: int64.
     """
-    out = RECYCLER.empty(room)
-    positions = _sort_records(data, starts, keys, out)
-    return Records(out[: positions[-1]], positions[:-1])
+    return copy_records(data, starts[stable_order(keys)], out)
 
 
 def sort_pieces(pieces: Sequence[np.ndarray]) -> Records:
@@ -65,7 +61,9 @@ def sort_pieces(pieces: Sequence[np.ndarray]) -> Records:
         in_piece, of_piece = find_records(piece)
         starts.append(offset + in_piece)
         keys.append(of_piece)
-    return sort_records(data, np.concatenate(starts), np.concatenate(keys), sum(map(len, pieces)))
+    out = RECYCLER.empty(sum(map(len, pieces)))
+    positions = sort_records(data, np.concatenate(starts), np.concatenate(keys), out)
+    return Records(out, positions[:-1])
 
 
 class RecordRange(NamedTuple):

@@ -22,7 +22,7 @@ from mapper.batch import ReadBatch, RecordBatch
 from mapper.io import bgzf
 from mapper.io.bam_writer import encode_records
 from mapper.io.bgzf_reader import BLOCK_ERRORS, Inflater, decompress_blocks
-from mapper.jit.accelerate import core, driver
+from mapper.jit.accelerate import brief, core, driver
 from mapper.parallel.buffers import RECYCLER, spanning
 from mapper.sorting.options import LARGE_RANGES_SHARE
 from mapper.sorting.ranges import RANGE_BYTES, RecordRange, Records, sort_records
@@ -190,7 +190,7 @@ def _find_rows(memory, n_spilled, cut, rows):
         rows[r] = _rows_of_run(memory, n_spilled, r, cut)
 
 
-@driver
+@brief
 def _find_slices(memory, n_spilled, low, high, bounds):
     """Write the first row between two cuts, and that behind the last one, of each run: int64.
 
@@ -208,8 +208,11 @@ def _find_slices(memory, n_spilled, low, high, bounds):
 
 
 @driver
-def _list_slices(memory, bounds, offset, starts, keys, row):
-    """Write the records of slices from `row` on, with `offset` added to starts; return the end."""
+def _sort_slices(memory, bounds, offset, data, starts, keys, row, out):
+    """Copy the records of slices to `out`, sorted together with `row` others: `sort_records`.
+
+    They are added to `starts`, where those of the array that spans the runs begin at `offset`.
+    """
     for r in range(len(bounds)):
         first = memory.firsts[r]
         offset_of_run = offset + memory.offsets[r]
@@ -217,7 +220,7 @@ def _list_slices(memory, bounds, offset, starts, keys, row):
             starts[row] = offset_of_run + np.int64(memory.starts[i + r])
             keys[row] = memory.keys[i]
             row += 1
-    return row
+    return sort_records(data, starts[:row], keys[:row], out)
 
 
 # --- runs of the file ---
@@ -426,8 +429,11 @@ class SortedRuns:
         if self._spilled:
             row = _find_records_between(blocks, table, low, high, starts, keys)
             starts[:row] += in_file
-        n = _list_slices(self._memory, bounds, offset, starts, keys, row)
-        return sort_records(data, starts[:n], keys[:n], room)
+        # In few compiled calls, as everything of a range: to go on in Python afterwards a thread
+        # waits for the GIL, a millisecond where sixteen do.
+        out = RECYCLER.empty(room)
+        positions = _sort_slices(self._memory, bounds, offset, data, starts, keys, row, out)
+        return Records(out[: positions[-1]], positions[:-1])
 
     def _new_array(self, n_bytes: int) -> np.ndarray:
         if self._inflater is None:

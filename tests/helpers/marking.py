@@ -11,11 +11,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import pysam
 
-from mapper.sorting.duplicate_counts import count, report
-from mapper.sorting.duplicate_keys import bring_together, find_entries
-from mapper.sorting.duplicates import decide
+from mapper.sorting.duplicate_counts import COUNTS, count_records, report
+from mapper.sorting.duplicate_keys import find_entries
+from mapper.sorting.duplicates import VERDICT_BITS, decide
 from mapper.sorting.libraries import Libraries
-from mapper.sorting.marked_records import find_names, mark_others, merge_names, set_marks
+from mapper.sorting.marked_records import (
+    copy_marked,
+    find_names,
+    mark_others,
+    merge_names,
+    set_flags,
+)
 from mapper.sorting.options import MarkOptions
 from mapper.sorting.ranges import Records
 
@@ -71,27 +77,28 @@ def mark(
     rows, of_records = [one for one, _ in found], [one for _, one in found]
     verdicts = [np.zeros(len(records.starts), np.uint8) for records in ranges]
     for low, high in pairwise([0, *place_cuts, EVERYWHERE]):
-        joined, ends = bring_together(rows, low, high)
-        bits = decide(joined, options)
-        for (a, b), verdict in zip(pairwise([0, *ends]), verdicts, strict=True):
-            np.bitwise_or.at(verdict, joined.record[a:b], bits[a:b])
+        for marks, verdict in zip(decide(rows, low, high, options), verdicts, strict=True):
+            np.bitwise_or.at(verdict, marks >> VERDICT_BITS, marks.astype(np.uint8) & 3)
     each = list(zip(ranges, of_records, verdicts, strict=True))
     if options.supplementary:
         names = merge_names([find_names(*one, of, verdict) for one, of, verdict in each])
         for one, of, verdict in each:
             mark_others(*one, of, names, verdict)
-    out, counts = [bam.head], []
+    out, counts = [bam.head], np.zeros((len(libraries.names), len(COUNTS)), np.int64)
     for one, of, verdict in each:
-        counts.append(count(*one, of, len(libraries.names), verdict, options))
-        records, out_starts = set_marks(one, verdict, options)
+        count_records(*one, of, verdict, options.remove, options.clear, counts)
+        if options.keeps_sizes:
+            set_flags(*one, verdict)
+            records, out_starts = one
+        else:
+            records, out_starts = copy_marked(one, verdict, options)
         sizes = [int.from_bytes(records[s : s + 4].tobytes(), "little") + 4 for s in out_starts]
         assert np.array_equal(out_starts, np.cumsum([0, *sizes])[:-1]) and sum(sizes) == len(
             records
         )
         out.append(records.tobytes())
-    total = np.sum(counts, axis=0)
     reach = max(entries.reach for entries in rows)
-    return Marked(b"".join(out), report(total, libraries, "fmwave"), reach)
+    return Marked(b"".join(out), report(counts, libraries, "fmwave"), reach)
 
 
 def records_of(marked: Marked, path: Path) -> list[str]:
