@@ -37,8 +37,8 @@ SORT_SHARE = 0.5
 
 FINISHING_BYTES_PER_THREAD = 80 << 20
 """Of a thread that merges sorted records: two ranges that are scanned, one that waits for its
-duplicates, one that is gathered and what came of it, 8 MB each, the keys of duplicates, and
-blocks that are being compressed."""
+duplicates and one that is marked, 16 MB each, the keys of duplicates, and blocks that are being
+compressed."""
 
 SPILLING_BYTES_PER_THREAD = 8 << 20
 """Of a thread that sorts a range of records for the temporary file: 2 MB of them as they come, in
