@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 
-from mapper.parallel.buffers import LEAST_BYTES, Recycler
+from mapper.parallel.buffers import LEAST_BYTES, Recycler, spanning
 
 
 def address(array: np.ndarray) -> int:
@@ -82,3 +82,19 @@ def test_leases_that_outlive_a_clearing_are_not_kept() -> None:
     recycler.clear()
     arrays.clear()
     assert recycler._unused() == 0
+
+
+def test_one_array_over_several():
+    """It keeps them, and empty ones among them do not matter."""
+    arrays = [np.full(n, n % 251, np.uint8) for n in (3, 0, 100_000, 7)]
+    whole, offsets = spanning(arrays)
+    expected = [array.tobytes() for array in arrays]
+    sizes = [len(array) for array in arrays]
+    del arrays
+    found = [
+        whole[offset : offset + size].tobytes() if size else b""
+        for offset, size in zip(offsets.tolist(), sizes, strict=True)
+    ]
+    assert found == expected
+    assert [len(array) for array in spanning([])] == [0, 0]
+    assert len(spanning([np.empty(0, np.uint8)])[0]) == 0
