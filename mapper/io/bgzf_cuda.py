@@ -56,11 +56,12 @@ from mapper.parallel.pool import thread_pool
 
 log = logging.getLogger(__name__)
 
-DEFLATING_BLOCKS, INFLATING_BLOCKS = 512, 256
-"""Blocks of a group: 33 and 17 MB of plain bytes."""
+DEFLATING_BLOCKS, INFLATING_BLOCKS = 1024, 256
+"""Blocks of a group: 67 and 17 MB of plain bytes."""
 
-DEFLATING_STREAMS, INFLATING_STREAMS = 8, 3
-"""Groups at a time. A block takes nvCOMP's compressor 10 ms: a few thousand must be under way."""
+DEFLATING_STREAMS, INFLATING_STREAMS = 4, 3
+"""Groups at a time. A block takes nvCOMP's compressor 10 ms: a few thousand must be under way. In
+fewer, larger groups, as a group's thread waits for the GIL a dozen times."""
 
 MEMORY_SHARE = 0.1
 """Share of a device's free memory for blocks, each way; with less, groups are smaller."""

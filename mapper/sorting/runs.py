@@ -51,8 +51,8 @@ plenty, ranges have RANGE_BYTES: of 2 MB each, tasks waited for the GIL longer t
 _RANGE_COPIES = 2
 """Of a range in work, on average: its records as they come and in order, then compressed."""
 
-_MOST_GROUPS = 4
-"""Groups of blocks in work with a device: some 30 MB each, of which it does 80 a second."""
+_MOST_GROUPS = 2
+"""Groups of blocks in work with a device: some 60 MB each, of which it does 40 a second."""
 
 SPILL_LEVEL = 1
 """Of compression of the temporary file: a third of the bytes, for 0.6 µs a read of 150 bases, and
