@@ -52,7 +52,7 @@ _RANGE_COPIES = 2
 """Of a range in work, on average: its records as they come and in order, then compressed."""
 
 _MOST_GROUPS = 2
-"""Groups of blocks in work with a device: some 60 MB each, of which it does 40 a second."""
+"""Groups of blocks in work with a device while it maps: some 60 MB each."""
 
 SPILL_LEVEL = 1
 """Of compression of the temporary file: a third of the bytes, for 0.6 µs a read of 150 bases, and
