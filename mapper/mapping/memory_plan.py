@@ -41,8 +41,8 @@ duplicates and one that is marked, 16 MB each, the keys of duplicates, and block
 compressed."""
 
 SPILLING_BYTES_PER_THREAD = 8 << 20
-"""Of a thread that sorts a range of records for the temporary file: 2 MB of them as they come, in
-order, and compressed, and what waits to be written."""
+"""Of a thread that sorts a range of records for the temporary file: 2 MB of them in order, and
+compressed, and what waits to be written."""
 
 LEAST_BATCH_BASES = 100_000
 

@@ -35,8 +35,8 @@ def count_records(data, starts, libraries, verdicts, remove, clear, counts):
     libraries, verdicts
         Library of each record (int32), and what it is written with (uint8).
     remove, clear
-        Of :class:`mapper.sorting.options.MarkOptions`. Records that are removed are not WRITTEN
-        (samtools counts those that -S alone finds as written, though they are not).
+        Of :class:`mapper.sorting.options.MarkOptions`. A removed record is not WRITTEN; samtools
+        counts it there if only its option -S marks it.
     counts
         int64, shape (libraries, len(COUNTS)).
     """

@@ -2,8 +2,8 @@
 
 A mapped primary record that passed quality control is *examined*. Its *deciding coordinate* is the
 unclipped position of its 5' end; a pair's key has both ends of the template. Equal keys lie at one
-*place* of the genome: a range of records gives its rows (:func:`find_entries`), which are brought
-together by place (:class:`Joined`), so that each part of the genome can be
+*place* of the genome: a range of records gives its rows (:func:`find_entries`), and those of
+several ranges are joined by place (:func:`join_rows`), so that each part of the genome can be
 decided by itself (:mod:`mapper.sorting.duplicates`).
 """
 

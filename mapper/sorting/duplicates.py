@@ -38,6 +38,7 @@ DUPLICATE = 1
 """Bit of a verdict; the other one is :data:`mapper.sorting.optical.OPTICAL`."""
 
 VERDICT_BITS = 2
+"""Bits of a verdict."""
 
 
 @core
@@ -154,9 +155,10 @@ def _mark_all(rows, n, distance, pair_slots, single_slots, groups, best, verdict
 
 @driver
 def _decide(joined, low, high, distance, slots, groups, best, verdicts, marks):
-    """Join rows and mark duplicates; return the number of rows, and of marks without a distance.
+    """Join rows and mark duplicates; return the number of rows.
 
-    In one call: a thread that returns to Python waits for the GIL.
+    Without a distance the marks are listed, too: in one call, as a thread that returns to Python
+    waits for the GIL.
     """
     n = join_rows(joined, low, high)
     n_slots = 2

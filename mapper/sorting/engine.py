@@ -1,9 +1,9 @@
-"""Pass the ranges of a sorted order through the pool: sort, mark duplicates, gather.
+"""Pass the ranges of a sorted order through the pool: sort, mark duplicates, index.
 
 Each range is sorted by itself. Duplicates are records that begin at one place (or end there, on the
 reverse strand), and such a place may lie in a neighbouring range: so the genome is cut into
 *partitions* where ranges begin, every record's entries go to the partitions of their places, and a
-partition is decided as soon as no later record can reach back into it. A range is gathered when
+partition is decided as soon as no later record can reach back into it. A range is finished when
 the partitions of all of its entries have been decided. All of that keeps a few ranges for each
 thread in memory, and nothing for the whole sample.
 """
@@ -53,14 +53,14 @@ LARGEST_CLIP = 10_000
 reads have."""
 
 
-class Gathered(NamedTuple):
+class Finished(NamedTuple):
     """Records of a range, as they are to be written."""
 
     n_records: int  # of the range, before any was left out
     data: np.ndarray  # uint8: one behind another
     index_part: IndexPart
     counts: np.ndarray | None = None
-    """Of duplicates, see :func:`mapper.sorting.duplicate_counts.count`."""
+    """Of duplicates, see :func:`mapper.sorting.duplicate_counts.count_records`."""
 
 
 class Marking:
@@ -98,10 +98,10 @@ class _Scanned(NamedTuple):
     next_place: int  # a lower bound of the places of later records
 
 
-def gathered_ranges(
+def finished_ranges(
     ranges: Callable[[], Iterable[RecordRange]], executor: Executor, n_threads: int,
     marking: Marking | None,
-) -> Iterator[Gathered]:  # fmt: skip
+) -> Iterator[Finished]:  # fmt: skip
     """Yield the records of all ranges in order.
 
     Parameters
@@ -121,19 +121,19 @@ def gathered_ranges(
     """
     if marking is None:
         yield from ordered_map(
-            _gather_plain, ranges(), n_threads, ahead=SCANNED_AHEAD, pool=executor
+            _finish_plain, ranges(), n_threads, ahead=SCANNED_AHEAD, pool=executor
         )
         return
     names = None
     if marking.options.supplementary:
         parts = list(_decided(ranges(), executor, n_threads, marking, _find_names))
         names = merge_names(parts) if parts else None
-    yield from _decided(ranges(), executor, n_threads, marking, partial(_gather_marked, names))
+    yield from _decided(ranges(), executor, n_threads, marking, partial(_finish_marked, names))
 
 
-def _gather_plain(part: RecordRange) -> Gathered:
+def _finish_plain(part: RecordRange) -> Finished:
     data, starts = part.load()
-    return Gathered(len(starts), data, index_part(data, starts))
+    return Finished(len(starts), data, index_part(data, starts))
 
 
 # --- duplicates ---
@@ -262,22 +262,24 @@ def _find_names(marking: Marking, scanned: _Scanned, marks: list[np.ndarray]) ->
 
 
 @driver
-def _finish(data, starts, libraries, verdicts, remove, clear, sets_flags, counts):
+def _count_and_flag(data, starts, libraries, verdicts, remove, clear, sets_flags, counts):
     """Count, and set flags: in one call, as a thread that returns to Python waits for the GIL."""
     count_records(data, starts, libraries, verdicts, remove, clear, counts)
     if sets_flags:
         set_flags(data, starts, verdicts)
 
 
-def _gather_marked(
+def _finish_marked(
     names: DuplicateNames | None, marking: Marking, scanned: _Scanned, marks: list[np.ndarray]
-) -> Gathered:
+) -> Finished:
     verdicts = _verdicts(scanned, marks)
     records, options = scanned.records, marking.options
     if names is not None:
         mark_others(*records, scanned.libraries, names, verdicts)
     counts = np.zeros((len(marking.libraries.names), len(COUNTS)), np.int64)
     in_place = options.keeps_sizes
-    _finish(*records, scanned.libraries, verdicts, options.remove, options.clear, in_place, counts)
+    _count_and_flag(
+        *records, scanned.libraries, verdicts, options.remove, options.clear, in_place, counts
+    )
     data, starts = records if in_place else copy_marked(records, verdicts, options)
-    return Gathered(len(verdicts), data, index_part(data, starts), counts)
+    return Finished(len(verdicts), data, index_part(data, starts), counts)

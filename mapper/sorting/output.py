@@ -2,7 +2,7 @@
 
 While records come, they are sorted (:mod:`mapper.sorting.runs`). When all are there, the ranges of
 their order pass through the pool once more (:mod:`mapper.sorting.engine`): duplicates are marked,
-records gathered in order and compressed, and the index made of the same records.
+records compressed, and the index made of the same records.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from mapper.io.output_file import (
 from mapper.io.progress import progress_bar
 from mapper.io.samtools import MAX_BAI_LENGTH, index_files
 from mapper.sorting.bam_index import BamIndex
-from mapper.sorting.engine import Gathered, Marking, gathered_ranges
+from mapper.sorting.engine import Finished, Marking, finished_ranges
 from mapper.sorting.options import MarkOptions, SortOptions
 from mapper.sorting.ranges import RecordRange, range_bytes
 from mapper.sorting.runs import RecordSorter, Run, SortedRuns, make_run
@@ -133,7 +133,7 @@ class SortedOutput:
         marking = None
         if self._duplicates is not None:
             marking = Marking(self._duplicates, self._target.header)
-        for part in gathered_ranges(one.ranges, self._executor, 1, marking):
+        for part in finished_ranges(one.ranges, self._executor, 1, marking):
             index.add(part.index_part)
         index.write(np.array([0, 1]))
         one.to_release(0)  # else compiled in the middle of a sort that has spilled
@@ -204,7 +204,7 @@ def open_sorted_output(
         try:
             output.duplicates = write_sorted(
                 partial(runs.ranges, range_bytes(n_threads)), lambda: n_records, target,
-                sort.duplicates, executor, n_threads, total=n_records, on_gathered=release,
+                sort.duplicates, executor, n_threads, total=n_records, on_finished=release,
                 progress=progress,
             )  # fmt: skip
         finally:
@@ -227,7 +227,7 @@ class _Release:
         self._tasks: list[Future[None]] = []
 
     def __call__(self, n_ranges: int) -> None:
-        """Take note of the number of ranges that have been gathered."""
+        """Take note of the number of ranges that are finished."""
         if n_ranges % RELEASED_RANGES == 0 and (parts := self._runs.to_release(n_ranges)):
             self._tasks.append(self._executor.submit(self._file.release, parts))
 
@@ -240,22 +240,22 @@ def write_sorted(
     ranges: Callable[[], Iterable[RecordRange]], n_read: Callable[[], int], target: SortedTarget,
     duplicates: MarkOptions | None, executor: Executor, n_threads: int, *,
     total: int | None = None, share_read: Callable[[], float | None] | None = None,
-    on_gathered: Callable[[int], None] | None = None, progress: bool = False,
+    on_finished: Callable[[int], None] | None = None, progress: bool = False,
 ) -> dict[str, object] | None:  # fmt: skip
     """Write the records of ranges in order, mark duplicates and index.
 
     Parameters
     ----------
     ranges
-        See :func:`mapper.sorting.engine.gathered_ranges`.
+        See :func:`mapper.sorting.engine.finished_ranges`.
     n_read
         Returns, at the end, the number of records that must have come out of the ranges.
     total
         That number, for the progress, if it is known at the start.
     share_read
         Returns the share of the input that has been read, from which the progress estimates it.
-    on_gathered
-        Called with the number of ranges that have been gathered.
+    on_finished
+        Called with the number of ranges that are finished.
 
     Returns
     -------
@@ -271,21 +271,21 @@ def write_sorted(
     start = bam_header(target.header, target.contig_names, target.contig_lengths)
     bar = progress_bar(progress, "records", "merging", total=total)
 
-    def parts() -> Iterator[Gathered]:
-        n_gathered = 0
-        for number, part in enumerate(gathered_ranges(ranges, executor, n_threads, marking), 1):
-            if on_gathered is not None:
-                on_gathered(number)
+    def parts() -> Iterator[Finished]:
+        n_finished = 0
+        for number, part in enumerate(finished_ranges(ranges, executor, n_threads, marking), 1):
+            if on_finished is not None:
+                on_finished(number)
             if marking is not None and part.counts is not None:
                 marking.add(part.counts)
             yield part
-            n_gathered += part.n_records
+            n_finished += part.n_records
             if share_read is not None and (share := share_read()):
-                bar.total = round(n_gathered / share)
+                bar.total = round(n_finished / share)
             bar.update(part.n_records)
-        if n_gathered != n_read():
+        if n_finished != n_read():
             raise OutputError(
-                f"{target.path}: {n_read()} records came in and {n_gathered} would go out; this is "
+                f"{target.path}: {n_read()} records came in and {n_finished} would go out; this is "
                 "a bug in fmwave, please report it"
             )
 
@@ -298,7 +298,7 @@ def write_sorted(
 
 
 def _write_bam(
-    parts: Iterator[Gathered], target: SortedTarget, start: bytes, executor: Executor,
+    parts: Iterator[Finished], target: SortedTarget, start: bytes, executor: Executor,
     n_threads: int,
 ) -> None:  # fmt: skip
     """Write BAM, and its index from the offsets of the blocks written."""
@@ -323,7 +323,7 @@ def _write_bam(
             index_file.write(index.write(writer.block_offsets[n_before:]))
 
 
-def _write_by_samtools(parts: Iterator[Gathered], target: SortedTarget, start: bytes) -> None:
+def _write_by_samtools(parts: Iterator[Finished], target: SortedTarget, start: bytes) -> None:
     """Write CRAM, and its index, or SAM."""
     options = ["-h", "-O", "sam"]
     if target.output_format == "cram":

@@ -12,7 +12,7 @@ from mapper.parallel.buffers import RECYCLER, spanning
 from mapper.sorting.record_order import copy_records, find_records, stable_order
 
 RANGE_BYTES = 8 << 20
-"""Bytes of the records of a range, where no number of threads is known."""
+"""Bytes of the records of a range, unless :func:`range_bytes` says otherwise."""
 
 _FEW_THREADS = 4
 
@@ -63,7 +63,7 @@ def sort_pieces(pieces: Sequence[np.ndarray]) -> Records:
         keys.append(of_piece)
     out = RECYCLER.empty(sum(map(len, pieces)))
     positions = sort_records(data, np.concatenate(starts), np.concatenate(keys), out)
-    return Records(out, positions[:-1])
+    return Records(out[: positions[-1]], positions[:-1])
 
 
 class RecordRange(NamedTuple):

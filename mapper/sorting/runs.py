@@ -49,7 +49,7 @@ SPILL_RANGE_BYTES = 2 << 20
 plenty, ranges have RANGE_BYTES: of 2 MB each, tasks waited for the GIL longer than they worked."""
 
 _RANGE_COPIES = 2
-"""Of a range in work, on average: its records as they come and in order, then compressed."""
+"""Of a range in work, at most: its records in order, and compressed."""
 
 _MOST_GROUPS = 2
 """Groups of blocks in work with a device while it maps: some 60 MB each."""
@@ -209,9 +209,16 @@ def _find_slices(memory, n_spilled, low, high, bounds):
 
 @driver
 def _sort_slices(memory, bounds, offset, data, starts, keys, row, out):
-    """Copy the records of slices to `out`, sorted together with `row` others: `sort_records`.
+    """Add the records of slices to `row` others and sort all of them: :func:`sort_records`.
 
-    They are added to `starts`, where those of the array that spans the runs begin at `offset`.
+    Parameters
+    ----------
+    bounds
+        From :func:`_find_slices`.
+    offset
+        Where, in `data`, the array begins that spans the runs.
+    starts, keys
+        int64, with room for all records; the first `row` are there.
     """
     for r in range(len(bounds)):
         first = memory.firsts[r]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -90,11 +91,15 @@ def test_one_array_over_several():
     whole, offsets = spanning(arrays)
     expected = [array.tobytes() for array in arrays]
     sizes = [len(array) for array in arrays]
+    large = weakref.ref(arrays[2])
     del arrays
+    assert large() is not None
     found = [
         whole[offset : offset + size].tobytes() if size else b""
         for offset, size in zip(offsets.tolist(), sizes, strict=True)
     ]
     assert found == expected
+    del whole
+    assert large() is None
     assert [len(array) for array in spanning([])] == [0, 0]
     assert len(spanning([np.empty(0, np.uint8)])[0]) == 0

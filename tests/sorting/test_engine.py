@@ -16,7 +16,7 @@ import pytest
 from mapper.errors import InputFormatError, OutputError
 from mapper.sorting import engine, output, runs
 from mapper.sorting.bam_index import BamIndex
-from mapper.sorting.engine import Marking, gathered_ranges
+from mapper.sorting.engine import Marking, finished_ranges
 from mapper.sorting.options import MarkOptions, SortOptions
 from mapper.sorting.output import SortedTarget, open_sorted_output
 from mapper.sorting.ranges import RecordRange, sort_pieces
@@ -42,7 +42,7 @@ def finished(
             sorter.add(run_of_bytes(part))
         found = []
         ranges = partial(sorter.finish().ranges, target)
-        for one in gathered_ranges(ranges, executor, threads, marking):
+        for one in finished_ranges(ranges, executor, threads, marking):
             found.append(one.data.tobytes())
             assert one.counts is not None
             marking.add(one.counts)
