@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import datetime
 import functools
 import gzip
 import http.server
 import importlib.util
+import ipaddress
 import json
 import os
 import re
 import shutil
 import ssl
-import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -145,14 +146,30 @@ def site(tmp_path) -> Iterator[tuple[Path, str]]:
 @pytest.fixture
 def certificate(tmp_path) -> Path:
     """A self-signed certificate of this host, and its key, in one file."""
-    if shutil.which("openssl") is None:
-        pytest.skip("openssl, which makes a certificate, is missing")
-    path, key = tmp_path / "server.pem", tmp_path / "key.pem"
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
-    command += ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"]
-    command += ["-keyout", str(key), "-out", str(path)]
-    subprocess.run(command, check=True, capture_output=True, timeout=60)
-    path.write_bytes(path.read_bytes() + key.read_bytes())
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import rsa
+
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
+    host = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
+    now = datetime.datetime.now(datetime.UTC)
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([host]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    path = tmp_path / "server.pem"
+    path.write_bytes(
+        certificate.public_bytes(serialization.Encoding.PEM)
+        + key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
     return path
 
 
