@@ -37,7 +37,7 @@ SORT_SHARE = 0.5
 
 FINISHING_BYTES_PER_THREAD = 80 << 20
 """Of a thread that merges sorted records: two ranges that are scanned, one that waits for its
-duplicates and one that is marked, 16 MB each, the keys of duplicates, and blocks that are being
+duplicates and one that is marked, 8 MB each, the keys of duplicates, and blocks that are being
 compressed."""
 
 SPILLING_BYTES_PER_THREAD = 8 << 20

@@ -8,8 +8,8 @@ from typing import NamedTuple
 from mapper.errors import UsageError, option
 
 LARGE_RANGES_SHARE = 5
-"""Large ranges are merged into the temporary file only if all in work take at most one part in so
-many of the memory for records."""
+"""Large ranges are merged into the temporary file, or from it, only if all in work take at most one
+part in so many of the memory for records."""
 
 
 class MarkOptions(NamedTuple):

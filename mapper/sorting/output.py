@@ -203,7 +203,7 @@ def open_sorted_output(
         release = None if keeps_file else _Release(runs, file, executor)
         try:
             output.duplicates = write_sorted(
-                partial(runs.ranges, range_bytes(n_threads)), lambda: n_records, target,
+                partial(runs.ranges, range_bytes(n_threads, memory)), lambda: n_records, target,
                 sort.duplicates, executor, n_threads, total=n_records, on_finished=release,
                 progress=progress,
             )  # fmt: skip

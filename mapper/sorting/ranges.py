@@ -9,6 +9,7 @@ import numpy as np
 
 from mapper.jit.accelerate import driver
 from mapper.parallel.buffers import RECYCLER, spanning
+from mapper.sorting.options import LARGE_RANGES_SHARE
 from mapper.sorting.record_order import copy_records, find_records, stable_order
 
 RANGE_BYTES = 8 << 20
@@ -16,8 +17,11 @@ RANGE_BYTES = 8 << 20
 
 _FEW_THREADS = 4
 
+_UNDER_WAY = 6
+"""Ranges of a thread at a time, with the keys of their duplicates."""
 
-def range_bytes(n_threads: int) -> int:
+
+def range_bytes(n_threads: int, memory: int = 0) -> int:
     """Return the bytes of a range for a number of threads.
 
     Many threads wait for the GIL after each compiled call, longer than the call takes: on 16 cores
@@ -25,8 +29,17 @@ def range_bytes(n_threads: int) -> int:
     seldom wait, and the memory of ranges under way costs more than the calls. On a virtual machine
     that gets its memory when it is first touched, clearing it was a quarter of the time of a merge
     on two cores.
+
+    Parameters
+    ----------
+    memory
+        Bytes for sorted records. Ranges of 16 MB take more than others only out of the share that
+        was kept free beside these for the temporary file.
     """
-    return 2 * RANGE_BYTES if n_threads > _FEW_THREADS else RANGE_BYTES // 2
+    if n_threads <= _FEW_THREADS:
+        return RANGE_BYTES // 2
+    more = n_threads * _UNDER_WAY * RANGE_BYTES
+    return 2 * RANGE_BYTES if more * LARGE_RANGES_SHARE <= memory else RANGE_BYTES
 
 
 class Records(NamedTuple):

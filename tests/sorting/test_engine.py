@@ -131,7 +131,7 @@ def test_the_temporary_file_shrinks_while_the_output_is_written(
     )
     monkeypatch.setattr(runs, "BLOCK_BYTES", 300)
     monkeypatch.setattr(output, "RELEASED_RANGES", 1)
-    monkeypatch.setattr(output, "range_bytes", lambda _: 30_000)
+    monkeypatch.setattr(output, "range_bytes", lambda *_: 30_000)
     released: list[int] = []
     release = SpillFile.release
 

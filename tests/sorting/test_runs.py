@@ -19,6 +19,7 @@ from mapper.errors import OutputError
 from mapper.io import bgzf
 from mapper.io.bgzf_reader import BlocksPart, Done
 from mapper.sorting import runs
+from mapper.sorting.ranges import RANGE_BYTES, range_bytes
 from mapper.sorting.record_order import stable_order
 from mapper.sorting.runs import RecordSorter, run_of_bytes
 from mapper.sorting.spill_file import SpillFile
@@ -222,3 +223,12 @@ def test_a_damaged_temporary_file(tmp_path, where):
 def test_stable_order(values, modulus):
     keys = np.array([value % modulus for value in values], np.int64)
     assert np.array_equal(stable_order(keys), np.argsort(keys, kind="stable"))
+
+
+def test_large_ranges_only_where_memory_is_plenty():
+    """16 threads have 96 under way; these may take a fifth of what records take."""
+    assert [range_bytes(2, 1 << 40), range_bytes(16), range_bytes(16, 2 << 30)] == [
+        RANGE_BYTES // 2, RANGE_BYTES, RANGE_BYTES,
+    ]  # fmt: skip
+    assert range_bytes(16, 5 * 96 * RANGE_BYTES) == 2 * RANGE_BYTES
+    assert range_bytes(16, 5 * 96 * RANGE_BYTES - 1) == RANGE_BYTES
