@@ -256,7 +256,7 @@ def test_a_stream_without_memory_leaves_the_work_to_the_others(
     """Whose batches hold it; no read goes to the CPU for that, and none is left out."""
     from mapper.mapping import stages_cuda
 
-    caplog.set_level("INFO")
+    caplog.set_level("INFO", "mapper")  # a run before may have been --quiet
     stages, stats = stages_cuda.DeviceStages(index, [0], n_streams=3), RunStats()
     used = []
     at_once = stages_cuda._align_at_once
