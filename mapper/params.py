@@ -334,7 +334,7 @@ PRESETS = {
         anchors=AnchorParams(step=64),
         chain=ChainParams(band=1000, long_band=100_000, long_gap=100_000),
         scoring=TwoPieceScoring(1, 19, 39, 3, 81, 1),
-        pieces=PieceParams(z_drop=200, min_score=200),
+        pieces=PieceParams(min_score=200),
     ),
 }  # fmt: skip
 """Parameters of long reads by ``--preset``: those of minibwa's long reads for ``sr``, of minimap2's

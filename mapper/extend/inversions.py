@@ -3,7 +3,9 @@
 A short inversion has no chain, or one that loses against the read's: the alignment goes through it,
 by mismatches and gaps. Its score dips there. Where it drops by more than ``inversion_drop`` and
 recovers, the other strand of that part of the read is aligned with the same part of the text. If
-that scores more than was lost, the alignment is cut there, and the inverted part is one as well.
+that scores more than half of what was lost, the alignment is cut there, and the inverted part is
+one as well. Half, because a dip costs as much as a deletion and an insertion, whatever its length:
+with the scores of ``asm`` more than the bases of a short inversion score.
 
 References
 ----------
@@ -137,7 +139,7 @@ def split_at_inversions(ops, n_ops, row, n_found, sides, scoring, params, space,
         gained = np.int64(0)
         for i in range(n_found, n_with):
             gained += found.score[i]
-        if gained <= drop or n_with == most:
+        if 2 * gained <= drop or n_with == most:
             continue
         n_found, n_ops = n_with, n_ops_with
         add_alignment(ops, first, start, query, text, strand, ref_id, sides, scoring, found, row)

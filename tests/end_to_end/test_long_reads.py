@@ -464,10 +464,11 @@ def test_inversions_are_split(long_world: LongWorld, tmp_path: Path) -> None:
         assert abs(start - wanted[0]) <= 10 and abs(end - wanted[1]) <= 10
 
 
-@pytest.mark.parametrize("preset_name", ["hifi", "ont"])
-@pytest.mark.parametrize("size", [350])
+@pytest.mark.parametrize(
+    "preset_name,size,errors", [("hifi", 350, 0.01), ("ont", 350, 0.01), ("asm", 300, 0.005)]
+)
 def test_short_inversions_are_split(
-    long_world: LongWorld, tmp_path: Path, size: int, preset_name: str
+    long_world: LongWorld, tmp_path: Path, preset_name: str, size: int, errors: float
 ) -> None:
     """Too short for a drop that ends an alignment, or for a chain of their own."""
     rng = np.random.default_rng(size)
@@ -476,7 +477,7 @@ def test_short_inversions_are_split(
     for strand in range(2):
         letters = text[1000:5000] + opposite(text[5000 : 5000 + size]) + text[5000 + size : 9000]
         letters = oriented(letters, strand)
-        reads.append(read_of(f"inv{strand}", with_errors(rng, letters, 0.01)))
+        reads.append(read_of(f"inv{strand}", with_errors(rng, letters, errors)))
     records = checked(long_world, tmp_path, reads, preset_name)
     assert len(records) == 6
     for strand in range(2):
