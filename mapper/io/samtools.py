@@ -128,6 +128,48 @@ def _close(stream: IO[bytes]) -> None:
 
 # --- CRAM and SAM input ---
 
+_CRAM_ENDS = {
+    2: bytes.fromhex("0b000000ffffffff0fe0454f460000000001000001000606010001000100"),
+    3: bytes.fromhex(
+        "0f000000ffffffff0fe0454f4600000000010005bdd94f0001000606010001000100ee63014b"
+    ),
+}
+"""The container that ends a file, by CRAM's major version; 2.0 has none."""
+
+_CRAM_END_BYTES = 38
+_CRAM_END_MASKED = 8
+
+
+class _CramEnd:
+    """The first and last bytes of a file, which tell whether a CRAM ends with its container.
+
+    Samtools warns of a file that is cut off between containers, and succeeds.
+    """
+
+    def __init__(self, head: bytes) -> None:
+        is_cram = head.startswith(b"CRAM")
+        version = tuple(head[4:6]) if is_cram else (0, 0)
+        self._expected = _CRAM_ENDS.get(version[0], b"") if version > (2, 0) else b""
+        self._tail = b""
+
+    def follow(self, data: memoryview) -> None:
+        """Take the next bytes of the file."""
+        self._tail = (self._tail + bytes(data[-_CRAM_END_BYTES:]))[-_CRAM_END_BYTES:]
+
+    def follow_file(self, path: str) -> None:
+        """Take the last bytes of a regular file."""
+        with Path(path).open("rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _CRAM_END_BYTES))
+            self._tail = file.read()
+
+    def is_there(self) -> bool:
+        """Return True if the container is there, or is not to be expected."""
+        n = len(self._expected)
+        found = bytearray(self._tail[-n:]) if n else bytearray()
+        if len(found) > _CRAM_END_MASKED:
+            found[_CRAM_END_MASKED] &= 0x0F  # the bits above differ between writers (htslib)
+        return found == self._expected
+
 
 class ConvertedSource:
     """A CRAM or SAM file as the bytes of an uncompressed BAM file, converted by samtools.
@@ -155,6 +197,9 @@ class ConvertedSource:
         if reference is not None:
             check_fasta(Path(reference))
             options += ["-T", reference]
+        self._end = _CramEnd(source.raw_head)
+        if regular:
+            self._end.follow_file(source.path)
         self._samtools = SamtoolsProcess(
             "view", *options, source.path if regular else "-",
             stdin=None if regular else subprocess.PIPE, stdout=subprocess.PIPE,
@@ -167,8 +212,8 @@ class ConvertedSource:
 
     @property
     def ends_with_eof_block(self) -> bool:
-        """True if samtools read to the end; it fails on files that are cut off."""
-        return self._plain.ends_with_eof_block
+        """True if samtools read to the end, and a CRAM file has the container that ends it."""
+        return self._plain.ends_with_eof_block and self._end.is_there()
 
     def readinto(self, buffer: memoryview) -> int:
         """Fill the start of `buffer` and return how many bytes; 0 only at the end.
@@ -222,6 +267,7 @@ class ConvertedSource:
         buffer = memoryview(bytearray(1 << 16))
         try:
             while n := self._source.readinto(buffer):
+                self._end.follow(buffer[:n])
                 pipe.write(buffer[:n])
         except BrokenStreamError as error:
             self._broken = error

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gzip
+import os
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -404,6 +406,32 @@ def test_broken_cram_and_sam(tmp_path, lines, suffix):
     message = error_of(path)
     assert message.startswith(f"{path}: ")
     assert "samtools view: error reading file" in message
+
+
+@pytest.mark.parametrize("version", ["2.1", "3.0", "3.1"])
+@pytest.mark.parametrize("is_pipe", [False, True])
+def test_cram_that_ends_between_containers(tmp_path, version, is_pipe):
+    """Samtools reads the records before the cut, warns, and succeeds."""
+    sam, path = tmp_path / "r.sam", tmp_path / "r.cram"
+    write_alignments(sam, [SINGLE, FIRST, LAST])
+    options = ("-O", f"cram,version={version},no_ref=1")
+    pysam.view(*options, "-o", str(path), str(sam), catch_stdout=False)
+    data = path.read_bytes()
+    name = tmp_path / "pipe" if is_pipe else path
+    if is_pipe:
+        os.mkfifo(name)
+
+    def give(content: bytes) -> Path:
+        if is_pipe:
+            threading.Thread(target=name.write_bytes, args=(content,), daemon=True).start()
+        else:
+            name.write_bytes(content)
+        return name
+
+    assert reads_of_batches(read_alignments(give(data))) == expected_reads(path)
+    end = 30 if version == "2.1" else 38
+    message = error_of(give(data[:-end]))
+    assert message.startswith(f"{name}: no end-of-file block after record 3: ")
 
 
 def test_cram_needs_its_reference(tmp_path):
