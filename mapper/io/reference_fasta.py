@@ -269,6 +269,32 @@ def check_reference(
         raise UsageError(f"{path}: {n_contigs} contigs, and the index has {len(names)}")
 
 
+def check_contigs(
+    path: Path, names: Sequence[str], lengths: Sequence[int], pool: PriorityPool | None = None
+) -> None:
+    """Raise UsageError unless a FASTA file holds contigs of these names and lengths.
+
+    Samtools writes CRAM without the contigs that it does not find, and with those of other
+    lengths. The file may hold more of them, in any order; bases are not compared.
+    """
+    found: dict[str, int] = {}
+    name = ""
+    for block in read_fasta(path, pool):
+        first, *others = block.pieces()
+        found[name] = found.get(name, 0) + len(first)
+        for name, codes in zip(block.names, others, strict=True):
+            found[name] = len(codes)
+    RECYCLER.clear()  # of blocks of the file
+    for wanted, length in zip(names, lengths, strict=True):
+        n_bases = found.get(wanted)
+        if n_bases != length:
+            has = "is not there" if n_bases is None else f"has {n_bases} bases"
+            raise UsageError(
+                f"{path}: contig {wanted!r}, of {length} bases in the header of the records, {has};"
+                " give the FASTA file that the reads were mapped to"
+            )
+
+
 def _other_contig(path: Path, name: str, expected: str | None) -> UsageError:
     return UsageError(
         f"{path}: contig {name!r} is not that of the index ({expected or 'no further contig'}), or "

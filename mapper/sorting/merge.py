@@ -6,9 +6,11 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
+from pathlib import Path
 
 from mapper.errors import UsageError, option
 from mapper.io.input_file import STDIN
+from mapper.io.reference_fasta import check_contigs
 from mapper.parallel.map import ordered_map
 from mapper.parallel.pool import READ, WRITE, PriorityPool
 from mapper.sorting.options import MarkOptions, SortOptions
@@ -57,6 +59,10 @@ def merge_parts(
                 header=parts.header(target.command), contig_names=parts.contig_names,
                 contig_lengths=parts.contig_lengths,
             )  # fmt: skip
+            if target.output_format == "cram" and target.reference is not None:
+                check_contigs(
+                    Path(target.reference), target.contig_names, target.contig_lengths, pool
+                )
             if parts.all_sorted:
                 _check_readable_twice(paths, sort.duplicates)
                 opened = [parts]

@@ -166,6 +166,29 @@ def test_parts_that_cannot_be_merged(parts: Parts, tmp_path: Path, capsys) -> No
     assert (folder / "x.bam.bai").exists()
 
 
+def test_cram_of_another_reference(tmp_path: Path, capsys) -> None:
+    """Contigs that are missing or of another length are refused; others may be there, too."""
+    folder = tmp_path / "out"
+    folder.mkdir()
+    part = tmp_path / "part.bam"
+    header = pysam.AlignmentHeader.from_references(["a", "b"], [30, 10])
+    with pysam.AlignmentFile(str(part), "wb", header=header):
+        pass
+    reference = tmp_path / "ref.fa"
+    words = ("merge", part, "-o", folder / "x.cram", "--reference", reference, "--quiet")
+    for text, message in (
+        (f">a\n{'A' * 30}\n", "contig 'b', of 10 bases in the header of the records, is not there"),
+        (f">a\n{'A' * 30}\n>b\n{'C' * 11}\n", "contig 'b', of 10 bases in the header of the "
+         "records, has 11 bases; give the FASTA file that the reads were mapped to"),
+    ):  # fmt: skip
+        reference.write_text(text)
+        assert f"{reference}: {message}" in failure(capsys, *words)
+        assert not list(folder.iterdir())
+    reference.write_text(f">c\nG\n>b\n{'C' * 10}\n>a\n{'A' * 20}\n{'A' * 10}\n")
+    run(*words)
+    pysam.quickcheck(str(folder / "x.cram"))
+
+
 def test_supplementary_records_need_files(parts: Parts, tmp_path: Path) -> None:
     command = [
         sys.executable,
