@@ -11,6 +11,7 @@ from pathlib import Path
 from mapper.errors import UsageError, option
 from mapper.io.input_file import STDIN
 from mapper.io.reference_fasta import check_contigs
+from mapper.io.samtools import check_fasta
 from mapper.parallel.map import ordered_map
 from mapper.parallel.pool import READ, WRITE, PriorityPool
 from mapper.sorting.options import MarkOptions, SortOptions
@@ -60,6 +61,7 @@ def merge_parts(
                 contig_lengths=parts.contig_lengths,
             )  # fmt: skip
             if target.output_format == "cram" and target.reference is not None:
+                check_fasta(Path(target.reference))
                 check_contigs(
                     Path(target.reference), target.contig_names, target.contig_lengths, pool
                 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import subprocess
 import sys
@@ -187,6 +188,17 @@ def test_cram_of_another_reference(tmp_path: Path, capsys) -> None:
     reference.write_text(f">c\nG\n>b\n{'C' * 10}\n>a\n{'A' * 20}\n{'A' * 10}\n")
     run(*words)
     pysam.quickcheck(str(folder / "x.cram"))
+
+
+def test_cram_needs_a_reference_that_samtools_reads(tmp_path: Path, capsys) -> None:
+    part = tmp_path / "part.bam"
+    header = pysam.AlignmentHeader.from_references(["a"], [30])
+    with pysam.AlignmentFile(str(part), "wb", header=header):
+        pass
+    reference = tmp_path / "ref.fa.gz"
+    reference.write_bytes(gzip.compress(b">a\n" + b"A" * 30 + b"\n"))
+    words = ("merge", part, "-o", tmp_path / "x.cram", "--reference", reference, "--quiet")
+    assert f"{reference}: compressed with gzip, and CRAM needs it plain" in failure(capsys, *words)
 
 
 def test_supplementary_records_need_files(parts: Parts, tmp_path: Path) -> None:
