@@ -122,7 +122,11 @@ class PairAlignments(NamedTuple):
         return bool(self.status[i] in (OK, HEURISTIC))
 
     def cigar(self, i: int) -> str | None:
-        """Return the CIGAR of pair i as text (empty for two empty sequences), or None."""
+        """Return the CIGAR of pair i as text (empty for two empty sequences), or None.
+
+        Negative numbers count from the end.
+        """
+        i = range(self.n_pairs)[i]
         if self.cigar_ops is None or self.cigar_offsets is None or not self.has_result(i):
             return None
         ops = self.cigar_ops[self.cigar_offsets[i] : self.cigar_offsets[i + 1]]

@@ -67,6 +67,20 @@ def test_types() -> None:
     assert mapper.align_affine("ACGT", "AC", cigar=True).status == "ok"
 
 
+def test_pairs_are_counted_from_the_end_by_negative_numbers() -> None:
+    queries, refs = ["GATTACA", "ACGT", "ACT"], ["GAATA", "ACGA", "ACTGTACT"]
+    found = mapper.edit_distance(queries, refs, cigar=True, device="cpu")
+    places = mapper.edit_locations(queries, refs)
+    for i in range(3):
+        assert found.cigar(i - 3) == found.cigar(i)
+        assert found.pair(i - 3) == found.pair(i)
+        assert places.pair(i - 3) == places.pair(i)
+    for i in (-4, 3):
+        for get in (found.cigar, found.pair, places.pair):
+            with pytest.raises(IndexError):
+                get(i)
+
+
 def test_long_strings_go_to_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where no signal meets compiled code."""
     monkeypatch.setattr(single, "MOST_LETTERS", 7)

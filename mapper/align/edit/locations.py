@@ -294,7 +294,8 @@ class EditLocations(NamedTuple):
         return len(self.score)
 
     def pair(self, i: int) -> PairLocations:
-        """Return the places of pair i in readable form."""
+        """Return the places of pair i in readable form; negative numbers count from the end."""
+        i = range(self.n_pairs)[i]
         rows = slice(self.offsets[i], self.offsets[i + 1])
         places = list(zip(self.start[rows].tolist(), self.end[rows].tolist(), strict=True))
         has_score = self.status[i] == OK
