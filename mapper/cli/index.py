@@ -174,4 +174,4 @@ def default_output(fasta: Path) -> Path:
     name = fasta.name.removesuffix(".gz").removesuffix(".bgz")
     for suffix in _FASTA_SUFFIXES:
         name = name.removesuffix(suffix)
-    return fasta.with_name(f"{name}.fmw")
+    return fasta.parent / f"{name}.fmw"  # "." and "/" have no name to replace

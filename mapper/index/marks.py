@@ -119,7 +119,7 @@ def read_marks(
 def alt_file_of(fasta: Path) -> Path | None:
     """Return the ``.alt`` file beside a FASTA, as bwa names it, or None."""
     for name in (fasta.name, fasta.name.removesuffix(".gz")):
-        file = fasta.with_name(f"{name}.alt")
+        file = fasta.parent / f"{name}.alt"
         if file.exists():
             log.info(
                 "%s: ALT contigs are taken from it (%s ignores it)", file,

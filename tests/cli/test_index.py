@@ -176,6 +176,12 @@ def test_default_output(name: str) -> None:
     assert default_output(Path("dir") / name) == Path("dir/x.fmw")
 
 
+@pytest.mark.parametrize("path", [".", "./", "/", ""])
+def test_a_folder_without_a_name(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["index", path]) == 1
+    assert ": is a directory, pipe or device; a FASTA file is expected" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("size", "bases"), [("5386", 5386), ("4.6M", 4_600_000), ("3.1G", 3_100_000_000)]
 )
