@@ -378,6 +378,11 @@ class Aligner:
             pieces.append(Piece(no_reads(reader.may_hold_pairs), no_records()))
         return joined(pieces, self._target, sizes[-1] if sizes else None)
 
+    def _check_still_open(self) -> None:
+        """Raise UsageError in a stream of an Aligner that has been closed."""
+        if self._closed:
+            raise _closed_meanwhile()
+
     def _size(self, largest: int, n_reads: int, n_bases: int) -> int:
         """Return the bases of a batch, so that all threads have some of `n_reads` reads."""
         n_batches = BATCHES_A_THREAD * self._threads
@@ -392,12 +397,12 @@ class Aligner:
         self, run: Run, batches: Batches, may_hold_pairs: bool
     ) -> Iterator[tuple[Piece, InsertSizeModel | None]]:
         """Map batches; yield the records of each, and the insert size, in input order."""
+        self._check_still_open()
         run.backend.start(run.pool, self._threads, run.batch_bases)
         try:
             for finished in finished_batches(run, batches, may_hold_pairs, piece_of):
                 yield finished.encoded, run.insert_size
-                if self._closed:
-                    raise _closed_meanwhile()
+                self._check_still_open()
             self._check.result()  # raises if the index is damaged
         except CancelledError:
             raise _closed_meanwhile() from None
@@ -415,6 +420,7 @@ class Aligner:
         )  # fmt: skip
         with ReadsReader([Lane(tuple(paths))], options) as reader:
             yield Piece(no_reads(), no_records()), None
+            self._check_still_open()
             batches = BatchPrefetcher(run.pool, partial(run.cut, reader), self._threads)
             yield from self._map(run, batches, reader.may_hold_pairs)
 

@@ -551,6 +551,17 @@ def test_a_closed_aligner(phix) -> None:
     assert "closed" in repr(aligner)
 
 
+def test_a_stream_of_a_closed_aligner_that_was_not_begun(phix, tmp_path) -> None:
+    path = tmp_path / "reads.fa"
+    path.write_text(f">r\n{START}\n")
+    aligner = mapper.Aligner(phix.index, device="cpu", threads=1)
+    streams = [aligner.map(path), aligner.map(START for _ in range(3))]
+    aligner.close()
+    for stream in streams:
+        with pytest.raises(mapper.UsageError, match="closed before all reads were mapped"):
+            list(stream)
+
+
 def test_an_aligner_that_is_dropped_ends_its_threads(phix) -> None:
     def workers() -> int:
         return sum(thread.name.startswith("worker") for thread in threading.enumerate())
