@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from numbers import Real
 
 
 class MapperError(Exception):
@@ -108,3 +109,9 @@ def option(name: str, value: object = None) -> str:
         return name if value is None else f"{name}={value!r}"
     flag = _COMMAND_NAMES[-1].get(name, f"--{name.replace('_', '-')}")
     return flag if value is None else f"{flag} {value}"
+
+
+def check_memory_bound(memory: object) -> None:
+    """Raise UsageError for a bound of memory that is not None or a number of bytes."""
+    if memory is not None and not (isinstance(memory, Real) and float(memory) >= 1):
+        raise UsageError(f"{option('memory', memory)}: a number of bytes is expected")

@@ -19,7 +19,7 @@ from mapper.api import inputs
 from mapper.api.hits import Hits, Piece, Target, joined, piece_of
 from mapper.batch import ReadBatch, RecordBatch, no_reads, no_records
 from mapper.cuda.devices import CPU, DeviceChoice, hold_device
-from mapper.errors import UsageError
+from mapper.errors import UsageError, check_memory_bound
 from mapper.index.index import Index
 from mapper.io.header import header_text
 from mapper.io.reads import Lane, ReadOptions, ReadsReader
@@ -530,6 +530,7 @@ class Aligner:
             raise UsageError(f"orphans={orphans!r}: 'map', 'skip' or 'refuse' is expected")
         if compression not in range(10):
             raise UsageError(f"compression={compression!r}: 0 to 9 is expected")
+        check_memory_bound(memory)
         folder = None if tmp_dir is None else os.fspath(tmp_dir)
         check_tmp_dir(folder)
         references = [None if path is None else os.fspath(path)

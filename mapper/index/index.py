@@ -12,9 +12,10 @@ from pathlib import Path
 import numpy as np
 
 from mapper import dna
-from mapper.errors import UsageError
+from mapper.errors import UsageError, check_memory_bound, option
 from mapper.index import kmer_filter, marks, storage
 from mapper.index.reference import IndexData
+from mapper.parallel.map import MAX_THREADS
 from mapper.params import IndexParams
 
 _LOCK = threading.Lock()
@@ -83,6 +84,9 @@ class Index(IndexData):
         >>> index.fetch("NC_001422.1", 10, 20)
         'GCTTCCATGA'
         """
+        check_memory_bound(memory)
+        if threads is not None and not (isinstance(threads, int) and 1 <= threads <= MAX_THREADS):
+            raise UsageError(f"{option('threads', threads)}: 1 to {MAX_THREADS} is expected")
         from mapper.index import build  # mapping opens an index, and does not load this
 
         fasta = Path(fasta)

@@ -34,12 +34,12 @@ _MOST_DISTANCE = (1 << 31) - 1
 def check_marks(marks: MarkOptions) -> None:
     """Raise UsageError for a distance or a tag that cannot be."""
     distance, tag = marks.optical_distance, marks.barcode_tag
-    if not 0 <= distance <= _MOST_DISTANCE:
+    if not (isinstance(distance, int) and 0 <= distance <= _MOST_DISTANCE):
         raise UsageError(
             f"{option('optical_distance', distance)}: a whole number of pixels is expected, 0 to "
             f"{_MOST_DISTANCE}"
         )
-    if tag and not _TAG.fullmatch(tag):
+    if tag and not (isinstance(tag, str) and _TAG.fullmatch(tag)):
         raise UsageError(
             f"{option('barcode_tag', tag)}: the two characters of a SAM tag, as RX, are expected"
         )

@@ -327,6 +327,10 @@ def test_what_ends_a_file_leaves_nothing(world, tmp_path, phix) -> None:
             ({"optical_distance": 100, "sort": True}, "need markdup=True"),
             ({"orphans": "lose"}, "orphans='lose'"),
             ({"compression": 11}, "compression=11: 0 to 9"),
+            ({"memory": "1G"}, "memory='1G': a number of bytes"),
+            ({"memory": -1}, "memory=-1: a number of bytes"),
+            ({"optical_distance": "9"}, "optical_distance='9': a whole number"),
+            ({"barcode_tag": 3}, "barcode_tag=3: the two characters"),
             ({"tmp_dir": tmp_path / "no"}, "tmp_dir='.*no': no such directory"),
             ({"output": "-"}, "output='-'"),
             ({"output": tmp_path / "x.txt"}, r"name it \.bam"),
@@ -536,6 +540,19 @@ def test_hits_can_be_pickled(phix) -> None:
     again = pickle.loads(pickle.dumps(hits))
     assert again.to_bam() == hits.to_bam()
     assert [str(hit) for hit in again] == [str(hit) for hit in hits]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"memory": "1G"}, "memory='1G': a number of bytes"),
+     ({"threads": "two"}, "threads='two': 1 to 4096 is expected"),
+     ({"threads": 0}, "threads=0: 1 to 4096 is expected")],
+)  # fmt: skip
+def test_numbers_that_build_refuses(tmp_path, options, message) -> None:
+    fasta = tmp_path / "x.fa"
+    fasta.write_text(f">x\n{START}\n")
+    with pytest.raises(mapper.UsageError, match=message):
+        mapper.Index.build(fasta, **options)
 
 
 def test_a_closed_aligner(phix) -> None:
