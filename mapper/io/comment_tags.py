@@ -11,6 +11,7 @@ _TAB, _LF, _CR, _SPACE, _COLON, _COMMA, _DOT = b"\t\n\r :,."
 _MINUS, _PLUS, _ZERO, _E, _SMALL_E = b"-+0Ee"
 _A, _B, _F, _H, _I, _UNSIGNED_I, _Z = b"ABfHiIZ"
 _MAX_DIGITS = 18
+_MAX_FLOAT32 = float(np.finfo(np.float32).max)
 
 _LOWEST = np.zeros(256, np.int64)
 _HIGHEST = np.full(256, -1, np.int64)
@@ -28,6 +29,11 @@ def _is_letter(c):
 @driver
 def _is_digit(c):
     return c >= _ZERO and c <= _ZERO + 9
+
+
+@driver
+def _is_hex_digit(c):
+    return _is_digit(c) or (c >= 65 and c <= 70) or (c >= 97 and c <= 102)
 
 
 @driver
@@ -94,6 +100,8 @@ def _put_value(text, at, end, kind, tags, tag_at):
     """Convert one number of BAM type `kind`; return the positions after it in text and tags."""
     if kind == _F:
         real, at = _read_float(text, at, end)
+        if not abs(real) <= _MAX_FLOAT32:
+            return -1, tag_at
         bits = np.int64(np.float32(real).view(np.int32))
         return at, _put_bits(tags, tag_at, bits, 4)
     value, at = _read_int(text, at, end)
@@ -122,8 +130,10 @@ def _put_field(text, at, end, tags, tag_at):
         tags[tag_at] = text[at]
         return tag_at + 1
     if kind == _Z or kind == _H:
+        if kind == _H and (end - at) & 1:
+            return -1
         while at < end:
-            if text[at] < _SPACE or text[at] > 126:
+            if text[at] < _SPACE or text[at] > 126 or (kind == _H and not _is_hex_digit(text[at])):
                 return -1
             tags[tag_at] = text[at]
             at += 1
@@ -162,6 +172,18 @@ def _put_field(text, at, end, tags, tag_at):
 
 
 @driver
+def _is_there(text, start, at):
+    """Return True if a field between `start` and the one at `at` has the same tag as this."""
+    while start < at:
+        if text[start] == text[at] and text[start + 1] == text[at + 1]:
+            return True
+        while text[start] != _TAB:
+            start += 1
+        start += 1
+    return False
+
+
+@driver
 def put_comment(text, at, end, tags, tag_at):
     """Write the tags of a comment, but those that describe an alignment.
 
@@ -174,17 +196,18 @@ def put_comment(text, at, end, tags, tag_at):
 
     Returns
     -------
-    End of the tags; position of the first field that is malformed (or RG, which only an option
-    may give), -1 if there is none.
+    End of the tags; position of the first field that is malformed, is there already (or RG, which
+    only an option may give), -1 if there is none.
     """
     if at < end and (text[at] == _SPACE or text[at] == _TAB):
         at += 1
+    first = at
     while at < end and text[at] != _LF and text[at] != _CR:
         stop = at
         while stop < end and text[stop] != _TAB and text[stop] != _LF and text[stop] != _CR:
             stop += 1
         written = _put_field(text, at, stop, tags, tag_at)
-        if written < 0:
+        if written < 0 or _is_there(text, first, at):
             return tag_at, at
         key = np.int64(tags[tag_at]) | np.int64(tags[tag_at + 1]) << 8
         if key == RG:

@@ -275,16 +275,11 @@ def check_contigs(
     """Raise UsageError unless a FASTA file holds contigs of these names and lengths.
 
     Samtools writes CRAM without the contigs that it does not find, and with those of other
-    lengths. The file may hold more of them, in any order; bases are not compared.
+    lengths. The file may hold more of them, in any order; bases are not compared. Lengths are those
+    of the ``.fai`` that samtools uses, or of the file if there is none.
     """
-    found: dict[str, int] = {}
-    name = ""
-    for block in read_fasta(path, pool):
-        first, *others = block.pieces()
-        found[name] = found.get(name, 0) + len(first)
-        for name, codes in zip(block.names, others, strict=True):
-            found[name] = len(codes)
-    RECYCLER.clear()  # of blocks of the file
+    listed = Path(f"{path}.fai")
+    found = _lengths_listed(listed) if listed.exists() else _lengths_of(path, pool)
     for wanted, length in zip(names, lengths, strict=True):
         n_bases = found.get(wanted)
         if n_bases != length:
@@ -293,6 +288,28 @@ def check_contigs(
                 f"{path}: contig {wanted!r}, of {length} bases in the header of the records, {has};"
                 " give the FASTA file that the reads were mapped to"
             )
+
+
+def _lengths_listed(path: Path) -> dict[str, int]:
+    """Return the contigs of a ``.fai`` file, and their bases."""
+    try:
+        rows = [line.split("\t") for line in path.read_text().splitlines()]
+        return {row[0]: int(row[1]) for row in rows}
+    except (ValueError, IndexError):
+        raise UsageError(f"{path}: no index of samtools faidx; remove it") from None
+
+
+def _lengths_of(path: Path, pool: PriorityPool | None) -> dict[str, int]:
+    """Return the contigs of a FASTA file, and their bases."""
+    found: dict[str, int] = {}
+    name = ""
+    for block in read_fasta(path, pool):
+        first, *others = block.pieces()
+        found[name] = found.get(name, 0) + len(first)
+        for name, codes in zip(block.names, others, strict=True):
+            found[name] = len(codes)
+    RECYCLER.clear()  # of blocks of the file
+    return found
 
 
 def _other_contig(path: Path, name: str, expected: str | None) -> UsageError:

@@ -188,6 +188,11 @@ def test_cram_of_another_reference(tmp_path: Path, capsys) -> None:
     reference.write_text(f">c\nG\n>b\n{'C' * 10}\n>a\n{'A' * 20}\n{'A' * 10}\n")
     run(*words)
     pysam.quickcheck(str(folder / "x.cram"))
+    listed = tmp_path / "ref.fa.fai"  # which samtools believes
+    listed.write_text("a\t30\t3\t30\t31\nb\t9\t3\t30\t31\n")
+    assert f"{reference}: contig 'b', of 10 bases in" in failure(capsys, *words)
+    listed.write_text("a 30\n")
+    assert f"{listed}: no index of samtools faidx; remove it" in failure(capsys, *words)
 
 
 def test_cram_needs_a_reference_that_samtools_reads(tmp_path: Path, capsys) -> None:

@@ -141,7 +141,7 @@ def floats() -> st.SearchStrategy[str]:
 
 
 @given(
-    st.lists(st.lists(tags(), max_size=4), min_size=1, max_size=6),
+    st.lists(st.lists(tags(), max_size=4, unique_by=lambda t: t[:2]), min_size=1, max_size=6),
     st.sampled_from(["@{} {}{}ACGT{}+{}IIII{}", "@{}\t{}{}ACGT{}+{}IIII{}"]),
     st.sampled_from(["\n", "\r\n"]),
     st.integers(1, 200),
@@ -181,7 +181,8 @@ def test_comments_of_mates_and_of_fasta(tmp_path):
 @pytest.mark.parametrize(
     "comment",
     ["1:N:0:ACGT", "word", "RX:Z", "R:Z:x", "1X:Z:x", "xx:i:", "xx:i:1.5", "xx:i:-3000000000",
-     "xx:i:4294967296", "xx:A:ab", "xx:A:", "xx:f:one", "xx:f:", "xx:f:1e999", "xx:q:1", "xx:B:",
+     "xx:i:4294967296", "xx:A:ab", "xx:A:", "xx:f:one", "xx:f:", "xx:f:1e999", "xx:f:1e400",
+     "xx:f:-4e38", "xx:B:f,1,1e39", "xx:H:1AE", "xx:H:1G", "xx:q:1", "xx:B:",
      "xx:B:c,128", "xx:B:C,-1", "xx:B:i,", "xx:B:i1", "xx:B:Z,1", "xx:Z:\x01",
      "RX:Z:AC\t1:N:0:ACGT", "xx:i:99999999999999999999999"],
 )  # fmt: skip
@@ -190,6 +191,13 @@ def test_comments_that_are_no_tags(tmp_path, comment):
     path.write_text(f"@a RX:Z:AC\nA\n+\nI\n@b {comment}\nA\n+\nI\n")
     assert len(read_all(path)) == 1
     with pytest.raises(InputFormatError, match=r"record 2: '.*' in the comment is no SAM tag"):
+        read_all(path, keep_comments=True)
+
+
+def test_a_tag_is_there_once(tmp_path):
+    path = tmp_path / "r.fq"
+    path.write_text("@a RX:Z:A\tRY:Z:A\nA\n+\nI\n@b RX:Z:AC\tXX:i:1\tRX:Z:\nA\n+\nI\n")
+    with pytest.raises(InputFormatError, match=r"record 2: .RX:Z:. in the comment: .* already"):
         read_all(path, keep_comments=True)
 
 
