@@ -37,7 +37,6 @@ def _new_scratch(max_loci: int, max_len: int, params: ExtendParams) -> ReadScrat
     return ReadScratch(
         ungapped=np.empty((max_loci, 8), np.int32),
         order=np.empty(max_loci, np.int32),
-        found=_new_found(max_loci),
         kept=np.empty(max_loci, np.int32),
         positions=np.empty(sizes.positions, np.int32),
         losses=np.empty(sizes.losses, np.int32),
@@ -49,7 +48,7 @@ def _new_scratch(max_loci: int, max_len: int, params: ExtendParams) -> ReadScrat
 
 @driver
 def _extend_reads(text_planes, base_offsets, planes, word_offsets, loci, params, keep, penalties,
-                  wavefronts, scratch, out, alignment_offsets):  # fmt: skip
+                  wavefronts, scratch, found, out, alignment_offsets):  # fmt: skip
     """Align every read; fill `out` and `alignment_offsets`; return all operations."""
     cigar_ops = np.empty(4 * len(out.strand) + 16, np.uint32)
     read_ops = np.empty(1024, np.uint32)
@@ -73,13 +72,12 @@ def _extend_reads(text_planes, base_offsets, planes, word_offsets, loci, params,
         while n_found < 0:
             n_found, _ = extend_read(
                 text_planes, planes, word_offsets[read], read_len, loci, first, n_loci, params,
-                penalties, wavefronts, scratch, read_ops,
+                penalties, wavefronts, scratch, found, read_ops,
             )  # fmt: skip
             if n_found == CELLS_FULL:
                 raise RuntimeError("wavefronts larger than any read's: a bug in fmwave")
             if n_found == OPS_FULL:
                 read_ops = np.empty(2 * len(read_ops), np.uint32)
-        found = scratch.found
         n_kept = keep_distinct(found, scratch.kept, n_found, ONE_LANE)
         n_kept = keep_counting(found, scratch.kept, n_kept, read_len, 1, keep, ONE_LANE)
         for i in range(n_kept):
@@ -141,7 +139,7 @@ def extend_loci(
     alignment_offsets = np.zeros(reads.n_reads + 1, np.int64)
     cigar_ops = _extend_reads(
         text_planes, reads.base_offsets, packed.planes, packed.word_offsets, loci, params, keep,
-        penalties, wavefronts, scratch, out, alignment_offsets,
+        penalties, wavefronts, scratch, _new_found(most_loci), out, alignment_offsets,
     )  # fmt: skip
     total = alignment_offsets[-1]
     cigar_offsets = np.zeros(total + 1, np.int64)

@@ -50,8 +50,7 @@ class ReadScratch(NamedTuple):
 
     ungapped: np.ndarray  # int32 (n, 8): the fields of Ungapped
     order: np.ndarray  # int32: loci by ungapped objective
-    found: Found
-    kept: np.ndarray  # int32: rows of found, best first
+    kept: np.ndarray  # int32: rows of Found, best first
     positions: np.ndarray  # int32
     losses: np.ndarray  # int32
     spare_ops: np.ndarray  # uint32
@@ -161,8 +160,8 @@ def target_of(ungapped, strand, read_len, best, best_start, best_end, rank, para
 
 @core
 def extend_read(text_planes, planes, read_word, read_len, loci, first, n_loci, params, penalties,
-                wavefronts, scratch, read_ops):  # fmt: skip
-    """Align one read to its loci; fill ``scratch.found`` and, with operations, `read_ops`.
+                wavefronts, scratch, found, read_ops):  # fmt: skip
+    """Align one read to its loci; fill `found` and, with operations, `read_ops`.
 
     Parameters
     ----------
@@ -172,6 +171,9 @@ def extend_read(text_planes, planes, read_word, read_len, loci, first, n_loci, p
         LocusBatch columns, and which rows are the read's.
     scratch
         With the ungapped alignments of the loci (:func:`align_row`) and their order.
+    found
+        :class:`Found`. Not a part of `scratch`: a tuple of arrays that is taken out of another in
+        a loop costs two atomic operations for each array.
 
     Returns
     -------
@@ -182,7 +184,6 @@ def extend_read(text_planes, planes, read_word, read_len, loci, first, n_loci, p
     n_strand_words = n_words(read_len)
     bar = lowest_doubled(read_len, params)
     best = best_start = best_end = np.int64(0)
-    found = scratch.found
     n_found = np.int64(0)
     n_read_ops = np.int64(0)
     for i in range(n_loci):

@@ -58,10 +58,10 @@ def _seed_reads(fm, present, bases, base_offsets, planes, word_offsets, params, 
     guarantee = np.zeros(n_reads, np.int32)
     thinned = np.zeros(n_reads, np.bool_)
     capacity = max(np.int64(1024), 2 * n_reads + max_hits)
-    strand = np.empty(capacity, np.uint8)
-    query_start = np.empty(capacity, np.int32)
-    text_pos = np.empty(capacity, np.int64)
-    seed_len = np.empty(capacity, np.int32)
+    columns = SeedColumns(
+        np.empty(capacity, np.uint8), np.empty(capacity, np.int32), np.empty(capacity, np.int64),
+        np.empty(capacity, np.int32),
+    )  # fmt: skip
     total = np.int64(0)
     for read in range(n_reads):
         if not chosen[read]:
@@ -75,22 +75,21 @@ def _seed_reads(fm, present, bases, base_offsets, planes, word_offsets, params, 
             raise RuntimeError("more seeds than any read has: a bug in fmwave")
         guarantee[read] = disjoint
         thinned[read] = was_thinned
-        if total + n_diags > len(strand):
+        if total + n_diags > len(columns.strand):
             capacity = 2 * (total + n_diags)
-            strand = grown(strand, capacity)
-            query_start = grown(query_start, capacity)
-            text_pos = grown(text_pos, capacity)
-            seed_len = grown(seed_len, capacity)
-        columns = SeedColumns(strand, query_start, text_pos, seed_len)
+            columns = SeedColumns(
+                grown(columns.strand, capacity), grown(columns.query_start, capacity),
+                grown(columns.text_pos, capacity), grown(columns.seed_len, capacity),
+            )  # fmt: skip
         write_seeds(scratch, n_diags, columns, total)
         total += n_diags
         seed_offsets[read + 1] = total
     return (
         seed_offsets,
-        strand[:total].copy(),
-        query_start[:total].copy(),
-        text_pos[:total].copy(),
-        seed_len[:total].copy(),
+        columns.strand[:total].copy(),
+        columns.query_start[:total].copy(),
+        columns.text_pos[:total].copy(),
+        columns.seed_len[:total].copy(),
         guarantee,
         thinned,
     )
