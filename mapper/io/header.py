@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from mapper import __version__
 from mapper.errors import UsageError
@@ -129,25 +129,51 @@ def _merge_read_groups(own: Sequence[str], inputs: Sequence[Sequence[str]]) -> l
 
 
 def _merge_programs(inputs: Sequence[Sequence[str]]) -> list[str]:
-    """Return all @PG lines; a number is appended to an ID that names another program already."""
+    """Return all @PG lines, each program once; an ID that names another one gets a number.
+
+    Two lines are of one program if they are equal and what ran before it is: equal lines of
+    ``samtools sort`` behind the mappers of two lanes are two programs.
+    """
     merged: list[str] = []
+    ids: dict[str, str] = {}  # by the line, with the new ID of the program before
+    taken: set[str] = set()
     for header in inputs:
-        programs = [line for line in header if line.startswith("@PG\t")]
-        taken = [header_field(line, "ID") for line in merged]
-        renamed = {}
-        for line in programs:
+        renamed: dict[str, str] = {}
+        for original in _previous_first([line for line in header if line.startswith("@PG\t")]):
+            line = _with_ids(original, "PP", renamed)
             name = header_field(line, "ID")
-            if name in taken and line not in merged:
-                renamed[name] = _free_id(name, taken)
-                taken.append(renamed[name])
-        for line in programs:
-            fields = line.split("\t")
-            for i, field in enumerate(fields):
-                if field[:3] in ("ID:", "PP:"):
-                    fields[i] = field[:3] + renamed.get(field[3:], field[3:])
-            if (changed := "\t".join(fields)) not in merged:
-                merged.append(changed)
+            if line not in ids:
+                ids[line] = _free_id(name, taken)
+                taken.add(ids[line])
+                merged.append(_with_ids(line, "ID", {name: ids[line]}))
+            renamed.setdefault(name, ids[line])
     return merged
+
+
+def _previous_first(programs: Sequence[str]) -> list[str]:
+    """Return @PG lines, each behind the one that its PP names, otherwise in their order."""
+    by_id: dict[str, str] = {}
+    for line in programs:
+        if name := header_field(line, "ID"):
+            by_id.setdefault(name, line)
+    ordered: dict[str, None] = {}
+    for program in programs:
+        chain: dict[str, None] = {}
+        at: str | None = program
+        while at is not None and at not in ordered and at not in chain:
+            chain[at] = None
+            at = by_id.get(header_field(at, "PP"))
+        ordered |= dict.fromkeys(reversed(chain))
+    return list(ordered)
+
+
+def _with_ids(line: str, tag: str, renamed: Mapping[str, str]) -> str:
+    """Return a header line in which the ID that a field holds is replaced by its new one."""
+    fields = line.split("\t")
+    for i, field in enumerate(fields):
+        if field.startswith(f"{tag}:"):
+            fields[i] = f"{tag}:{renamed.get(field[3:], field[3:])}"
+    return "\t".join(fields)
 
 
 def _chain_ends(programs: Sequence[str]) -> list[str]:
@@ -157,7 +183,7 @@ def _chain_ends(programs: Sequence[str]) -> list[str]:
     return [name for name in ids if name and name not in followed]
 
 
-def _free_id(name: str, taken: Sequence[str]) -> str:
+def _free_id(name: str, taken: Collection[str]) -> str:
     number = 0
     free = name
     while free in taken:

@@ -85,6 +85,33 @@ def test_our_own_programs_get_numbers():
         assert ids_and_previous(text) == list(zip(expected, ["", *expected], strict=False))
 
 
+def test_equal_lines_behind_different_programs_are_two_programs():
+    lanes = [
+        [f"@PG\tID:bwa\tCL:bwa mem {lane}", "@PG\tID:samtools\tPP:bwa\tCL:samtools sort -"]
+        for lane in ("one", "two", "two")
+    ]
+    text = header_text(["c"], [9], "", sort=True, inputs=lanes)
+    assert ids_and_previous(text) == [
+        ("bwa", ""), ("samtools", "bwa"), ("bwa.1", ""), ("samtools.1", "bwa.1"),
+        ("fmwave", "samtools"), ("fmwave.1", "samtools.1"),
+    ]  # fmt: skip
+
+
+def test_a_number_that_an_input_has_given_is_not_given_again():
+    inputs = [["@PG\tID:p\tCL:one"], ["@PG\tID:p.1\tPP:p\tCL:two", "@PG\tID:p\tCL:three"]]
+    text = header_text(["c"], [9], "", inputs=inputs)
+    ids = [name for name, _ in ids_and_previous(text)]
+    assert len(set(ids)) == len(ids) == 5
+    previous = {header_field(line, "CL"): header_field(line, "PP") for line in lines_of(text, "PG")}
+    own = {header_field(line, "CL"): header_field(line, "ID") for line in lines_of(text, "PG")}
+    assert previous["two"] == own["three"]
+
+
+def test_programs_in_a_circle_or_without_an_id_stay():
+    lines = ["@PG\tID:a\tPP:b", "@PG\tID:b\tPP:a", "@PG\tPN:x"]
+    assert sorted(lines_of(header_text(["c"], [9], "", inputs=[lines]), "PG")[:3]) == sorted(lines)
+
+
 def test_read_groups_that_differ_are_refused():
     with pytest.raises(UsageError, match="read group 'a' is described in two ways"):
         header_text(["c"], [9], "", inputs=[["@RG\tID:a\tSM:x"], ["@RG\tID:a\tSM:y"]])
