@@ -6,7 +6,7 @@ import struct
 from typing import NamedTuple
 
 from mapper.errors import InputFormatError
-from mapper.io.header import header_field
+from mapper.io.header import header_field, header_lines
 from mapper.io.input_file import BrokenStreamError, PlainBytes
 
 BAM_MAGIC = b"BAM\x01"
@@ -58,7 +58,7 @@ class _HeaderBytes:
             contig = self._take(self._take_size("name"))
             names.append(contig.rstrip(b"\0").decode("utf-8", "surrogateescape"))
             lengths.append(self._take_size("contigs", _MAX_CONTIG))
-        lines = text.rstrip(b"\0").decode("utf-8", "surrogateescape").splitlines()
+        lines = header_lines(text.rstrip(b"\0").decode("utf-8", "surrogateescape"))
         for line in lines:
             if line.startswith("@RG\t") and not header_field(line, "ID"):
                 raise InputFormatError(

@@ -103,6 +103,18 @@ def header_text(
     return "".join(f"{line}\n" for line in lines)
 
 
+def header_lines(text: str) -> list[str]:
+    """Return the lines of a header's text, without their ends (LF or CRLF).
+
+    ``str.splitlines`` ends lines at form feeds and at line separators of Unicode, too, which may
+    stand in a field.
+    """
+    lines = text.split("\n")
+    if not lines[-1]:
+        lines.pop()
+    return [line.removesuffix("\r") for line in lines]
+
+
 def header_field(line: str, tag: str) -> str:
     """Return the value of a field of a header line; empty if the line has none."""
     for field in line.split("\t")[1:]:

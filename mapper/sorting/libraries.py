@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mapper.io.header import header_field
+from mapper.io.header import header_field, header_lines
 from mapper.io.tags import RG, tag_end
 from mapper.jit.accelerate import core, driver
 from mapper.jit.hashing import hash_bytes
@@ -47,7 +47,7 @@ class Libraries:
     """
 
     def __init__(self, header: str) -> None:
-        lines = [line for line in header.splitlines() if line.startswith("@RG\t")]
+        lines = [line for line in header_lines(header) if line.startswith("@RG\t")]
         ids = [header_field(line, "ID").encode("utf-8", "surrogateescape") for line in lines]
         libraries = [header_field(line, "LB") or UNKNOWN for line in lines]
         self.names = tuple(dict.fromkeys([*libraries, UNKNOWN]))

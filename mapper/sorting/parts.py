@@ -24,7 +24,7 @@ from mapper.io.bam_header import read_bam_header
 from mapper.io.bam_reader import alignment_format, explain, is_sorted, name_of
 from mapper.io.bam_templates import DONE, MORE, OK, find_record
 from mapper.io.fastq_errors import format_error, show
-from mapper.io.header import header_field, header_text
+from mapper.io.header import header_field, header_lines, header_text
 from mapper.io.input_buffer import InputBuffer
 from mapper.io.input_file import ByteSource
 from mapper.jit.accelerate import brief, driver
@@ -398,7 +398,7 @@ class PartsReader:
             self.contig_names, self.contig_lengths, command_line, sort=True, inputs=headers
         )
         agreed = _agreed_contig_lines(headers)
-        return "".join(f"{agreed.get(line, line)}\n" for line in text.splitlines())
+        return "".join(f"{agreed.get(line, line)}\n" for line in header_lines(text))
 
     def ranges(self) -> Iterator[RecordRange]:
         """Yield the ranges of the merged order, and close the parts.

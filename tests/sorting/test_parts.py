@@ -17,6 +17,7 @@ from mapper.errors import InputFormatError, UsageError
 from mapper.io.bgzf import EOF_BLOCK
 from mapper.parallel.pool import READ, PriorityPool
 from mapper.sorting import parts as parts_module
+from mapper.sorting.libraries import Libraries
 from mapper.sorting.parts import PartsReader
 from mapper.sorting.ranges import RecordRange
 from tests.helpers.alignment_files import write_alignments
@@ -362,6 +363,16 @@ def test_headers_are_merged(tmp_path):
     own = [line for line in lines if "CL:fmwave merge x" in line]
     assert ["PP:fmwave" in own[0], "PP:fmwave.1" in own[1]] == [True, True]
     assert lines[-1] == "@CO\tfirst"
+
+
+@pytest.mark.parametrize("separator", ["\x0b", "\x0c", "\x1c", "\x85", "\u2028"])
+def test_lines_end_at_line_feeds_alone(tmp_path, separator):
+    kept = [f"@RG\tID:a\tDS:one{separator}two\tSM:s\tLB:x", f"@CO\tone{separator}two"]
+    part = write(tmp_path / "a.bam", [], SORTED + "".join(f"{line}\r\n" for line in kept))
+    with PartsReader([part]) as reader:
+        text = reader.header("fmwave merge x")
+    assert [line for line in text.split("\n") if line[:3] in ("@RG", "@CO")] == kept
+    assert Libraries(text).names == ("x", "unknown")
 
 
 def test_fields_of_contigs_are_kept_where_parts_agree(tmp_path):
