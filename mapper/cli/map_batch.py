@@ -181,6 +181,9 @@ def _clashes(rows: Sequence[Row]) -> list[MapperError]:
                     errors.append(UsageError(f"{line}: '-' is no input here; name a file"))
                 else:
                     _enter(Path(name), line, readers, "is read", errors)
+    for row in rows:  # of several runs, one file may give the insert size
+        if row.args.insert_size_from is not None:
+            readers.setdefault(Path(row.args.insert_size_from).resolve(), row.line)
     for path, line in writers.items():
         if path in readers:
             errors.append(UsageError(f"{line}: {path} is written, and read by {readers[path]}"))

@@ -151,6 +151,10 @@ SHEETS = {
                                        "line 4: .*s.fq is written, and read by .*line 3"),
     "read, written": ("output\treads1\na.bam\tr.fq\nr.fq\ts.fq\n",
                       "line 3: .*r.fq is written, and read by .*line 2"),
+    "insert size of another run, written": (
+        "output\treads1\tjson_stats\tinsert_size_from\na.bam\tr.fq\ta.json\t\n"
+        "b.bam\ts.fq\t\t./a.json\nc.bam\tt.fq\t\ta.json\n",
+        "line 2: .*a.json is written, and read by .*line 3"),
 }  # fmt: skip
 
 
