@@ -60,7 +60,23 @@ def check_outputs(
             raise UsageError(f"{path} is one of the read files; name another output")
         if any(given is not None and same_file(path, str(given)) for given in inputs):
             raise UsageError(f"{path} is read by this run; name another output")
+    if records != STDOUT:
+        others_given = [*reads, *inputs, *others.values()]
+        _check_not_indexes(records, [str(path) for path in others_given if path is not None])
     for (what, path), (other, its_path) in combinations(outputs.items(), 2):
         if path == its_path or Path(path).resolve() == Path(its_path).resolve():
             raise UsageError(f"{what} and {other} would both go to {path}")
     return [path for path in outputs.values() if path != STDOUT]
+
+
+def _check_not_indexes(records: str, paths: Sequence[str]) -> None:
+    """Raise UsageError for a path that is the name of an index of the output for records."""
+    from mapper.io.samtools import index_files
+
+    indexes = {index.resolve() for index in index_files(Path(records))}
+    for path in paths:
+        if Path(path).resolve() in indexes:
+            raise UsageError(
+                f"{path} has the name of an index of {records}, which the run removes or writes; "
+                "choose another name"
+            )
