@@ -344,7 +344,8 @@ class PartsReader:
     Raises
     ------
     InputFormatError
-        If a part is no BAM file, its header is damaged, or its contigs are not those of the first.
+        If a part is no BAM file, its header is damaged, or its contigs are not those of the first,
+        by name, length and, where both have it, M5.
     """
 
     def __init__(
@@ -356,10 +357,12 @@ class PartsReader:
         self._executor, self._range_bytes = executor, range_bytes
         self._step_bytes = _STEP_BYTES if len(paths) <= _MANY_PARTS else _STEP_BYTES // 2
         self._parts: list[_Part] = []
+        checksums: dict[str, tuple[str, str]] = {}
         try:
             for path in paths:
                 self._parts.append(_Part(path, executor, self._step_bytes))
                 _check_contigs(self._parts[0], self._parts[-1])
+                _check_sequences(self._parts[-1], checksums)
         except BaseException:
             self.close()
             raise
@@ -555,6 +558,24 @@ def _check_contigs(first: _Part, other: _Part) -> None:
         f"{other.name}: contig {number + 1} is {texts[0]}, and in {first.name} {texts[1]}; merge "
         "parts that were mapped to the same reference, with its contigs in the same order"
     )
+
+
+def _check_sequences(part: _Part, known: dict[str, tuple[str, str]]) -> None:
+    """Raise an error if a part gives another checksum (M5) for the bases of a contig.
+
+    `known` has, by contig, the checksum of earlier parts and the first that gives it; it is added
+    to.
+    """
+    for line in part.header.lines:
+        if line.startswith("@SQ\t") and (checksum := header_field(line, "M5").lower()):
+            name = header_field(line, "SN")
+            expected, earlier = known.setdefault(name, (checksum, part.name))
+            if checksum != expected:
+                raise InputFormatError(
+                    f"{part.name}: contig {name!r} has the bases of M5:{checksum}, and in "
+                    f"{earlier} those of M5:{expected}; merge parts that were mapped to the same "
+                    "reference"
+                )
 
 
 def _agreed_contig_lines(headers: Sequence[Sequence[str]]) -> dict[str, str]:

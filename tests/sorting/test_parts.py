@@ -415,6 +415,20 @@ def test_contigs_that_differ(tmp_path, contigs, message):
         PartsReader(paths)
 
 
+def test_contigs_of_other_bases(tmp_path):
+    lines = CONTIGS.splitlines()
+    checksums = ["", f"\tM5:{'01' * 16}", f"\tM5:{'f1' * 16}"]
+    without, one, other = (
+        write(tmp_path / f"{name}.bam", [], f"@HD\tSO:coordinate\n{lines[0]}{m5}\n{lines[1]}\n")
+        for name, m5 in zip("abc", checksums, strict=True)
+    )
+    for paths in ([without, one], [one, without], [one, one]):
+        PartsReader(paths).close()
+    message = r"c\.bam: contig 'c1' has the bases of M5:f1.*, and in .*b\.bam those of M5:01"
+    with pytest.raises(InputFormatError, match=message):
+        PartsReader([without, one, other])
+
+
 # --- bad files ---
 
 
