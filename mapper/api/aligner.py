@@ -511,7 +511,7 @@ class Aligner:
         """
         self._check_open()
         from mapper.io.output import format_of
-        from mapper.mapping.output_checks import check_outputs, check_tmp_dir
+        from mapper.mapping.output_checks import check_cigars, check_outputs, check_tmp_dir
         from mapper.mapping.pipeline import map_reads
         from mapper.sorting.options import MarkOptions, SortOptions, check_marks
 
@@ -520,6 +520,7 @@ class Aligner:
         if target == "-":
             raise UsageError("output='-': a file is expected; Aligner.map returns records")
         own_format = output_format or format_of(target)
+        check_cigars(own_format, self._job.params.record.extended_cigar)
         marks = MarkOptions(optical_distance, barcode_tag, remove_duplicates, mark_supplementary)
         check_marks(marks)
         if not markdup and marks != MarkOptions():

@@ -12,7 +12,13 @@ from mapper.cli.output_options import add_tmp_dir, check_not_terminal
 from mapper.cli.sizes import whole_number
 from mapper.errors import UsageError
 from mapper.mapping.device_io import AUTO, COMPRESS_ON, DEVICE
-from mapper.mapping.output_checks import DUPLICATES, STATISTICS, check_outputs, check_tmp_dir
+from mapper.mapping.output_checks import (
+    DUPLICATES,
+    STATISTICS,
+    check_cigars,
+    check_outputs,
+    check_tmp_dir,
+)
 from mapper.params import RESUME_SECONDS
 
 
@@ -187,6 +193,7 @@ def _check_combinations(args: argparse.Namespace, output_format: str) -> None:
         raise UsageError(
             f"--compress-on device is for BAM, and the output is {output_format.upper()}"
         )
+    check_cigars(output_format, args.eqx)
     if args.markdup and not args.sort:
         raise UsageError("--markdup needs --sort")
     mark_options(args)

@@ -28,6 +28,15 @@ def check_tmp_dir(path: str | None) -> None:
         )
 
 
+def check_cigars(output_format: str, extended: bool) -> None:
+    """Raise UsageError for = and X in CRAM, which gives M instead, but not in MC and SA."""
+    if extended and output_format == "cram":
+        raise UsageError(
+            f"{option('extended_cigar')}: CRAM does not tell = and X from M; leave it out, or "
+            "write BAM"
+        )
+
+
 def check_outputs(
     records: str, others: Mapping[str, str | None], reads: Sequence[str], inputs: Sequence[Any]
 ) -> list[str]:

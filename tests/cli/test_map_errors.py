@@ -163,6 +163,11 @@ CASES = {
         DATA,
         "none.fa: No such file",
     ),
+    "CRAM with = and X": (
+        "ref.fmw 1.fq -o x.cram --reference ref.fa --eqx",
+        USAGE,
+        "--eqx: CRAM does not tell = and X from M",
+    ),
     "no BAM to compress": (
         "ref.fmw 1.fq -o x.sam --compress-on device",
         USAGE,
