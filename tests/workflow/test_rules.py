@@ -194,3 +194,48 @@ def test_marks_of_the_reference_are_inputs_of_its_index(tmp_path):
     again = snakemake(directory, "--", "results/index/reference.fmw")
     assert again.returncode != 0
     assert "mask.bed" in again.stdout
+
+
+# A sample that is one job, and one of two.
+TWO_SAMPLES = SAMPLES_HEADER + "one\t\ntwo\t\n"
+THEIR_FILES = ("results/mapped/one.bam", "results/mapped/two.bam")
+
+
+@pytest.fixture(scope="module")
+def mapped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two samples that are mapped, with their temporary files."""
+    directory = tmp_path_factory.mktemp("mapped")
+    cells = [copied(directory, name, *PHIX) for name in "abc"]
+    rows = (f"one\ta\t{cells[0]}\t\t\n", f"two\tb\t{cells[1]}\t\t\n", f"two\tc\t{cells[2]}\t\t\n")
+    project(directory, CONFIG, TWO_SAMPLES, UNITS_HEADER + "".join(rows))
+    run = snakemake(directory, "--notemp", "--", *THEIR_FILES)
+    assert run.returncode == 0, run.stdout
+    return directory
+
+
+def planned(directory: Path) -> set[str]:
+    """Return the rules by which the files of both samples would be made again."""
+    run = snakemake(directory, "--dry-run", "--notemp", "--", *THEIR_FILES)
+    assert run.returncode == 0, run.stdout
+    return set(re.findall(r"^ *(?:local)?rule (\w+):", run.stdout, re.MULTILINE))
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize(
+    ("config", "mark"),
+    [
+        ("duplicates: {mark: false}\n", ""),
+        ("duplicates: {optical_distance: 100}\n", ""),
+        ("duplicates: {barcode_tag: RX}\n", ""),
+        ("", "no"),
+    ],
+)
+def test_samples_are_made_again_if_their_duplicates_are_to_be_marked_otherwise(
+    mapped, tmp_path, config, mark
+):
+    directory = tmp_path / "changed"
+    shutil.copytree(mapped, directory, copy_function=shutil.copy2)
+    assert planned(directory) == set()
+    (directory / "config" / "config.yaml").write_text(CONFIG + config)
+    (directory / "samples.tsv").write_text(TWO_SAMPLES.replace("\t\n", f"\t{mark}\n"))
+    assert planned(directory) == {"map_sample", "finish_sample"}

@@ -288,17 +288,25 @@ def marks_duplicates(sample):
     return choice == "yes"
 
 
-def duplicate_options(wildcards, output):
-    """Options of fmwave that mark duplicates and count them; none if they are not to be marked."""
+def duplicate_options(wildcards):
+    """Options of fmwave that mark duplicates; none if they are not to be marked.
+
+    Of wildcards alone: only then Snakemake keeps them, and makes a sample again if they change.
+    """
     if not marks_duplicates(wildcards.sample):
         return []
     settings = config["duplicates"]
-    options = ["--markdup", "--mark-supplementary", "--markdup-stats", output.markdup]
+    options = ["--markdup", "--mark-supplementary"]
     if settings["optical_distance"]:
         options += ["--optical-distance", str(settings["optical_distance"])]
     if settings["barcode_tag"]:
         options += ["--barcode-tag", settings["barcode_tag"]]
     return options
+
+
+def count_duplicates(wildcards, output):
+    """The option of fmwave that counts duplicates, beside those that mark them."""
+    return ["--markdup-stats", output.markdup] if marks_duplicates(wildcards.sample) else []
 
 
 def without_duplicates(wildcards, output):

@@ -35,6 +35,7 @@ rule map_sample:
         preset=preset_argument,
         reference=reference_option,
         duplicates=duplicate_options,
+        counts=count_duplicates,
         extra=config["map"]["extra"],
         afterwards=without_duplicates,
     shell:
@@ -43,7 +44,7 @@ rule map_sample:
             "{params.check}{params.staging:q} fmwave map {input.index:q} {input.reads:q}"
             " -o {output.alignments:q} --sort -t {threads}"
             " --resume-or-restart {params.read_group:q} {params.preset} {params.reference:q}"
-            " {params.duplicates:q} --device cpu"
+            " {params.duplicates:q} {params.counts:q} --device cpu"
             " --json-stats {output.json:q} {params.extra}{params.afterwards}"
         )
 
@@ -82,6 +83,7 @@ rule finish_sample:
         tmp_dir=sort_folder(),
         reference=reference_option,
         duplicates=duplicate_options,
+        counts=count_duplicates,
         afterwards=without_duplicates,
     shell:
         JOB
@@ -89,5 +91,5 @@ rule finish_sample:
             # Remove what a killed merge has left. One that still runs would fail when it renames its file.
             "{params.check}; {params.make_scratch}{params.remove_unfinished}"
             "fmwave merge {input.parts:q} -o {output.alignments:q} -t {threads} {params.tmp_dir:q}"
-            " {params.reference:q} {params.duplicates:q}{params.afterwards}"
+            " {params.reference:q} {params.duplicates:q} {params.counts:q}{params.afterwards}"
         )
