@@ -239,3 +239,12 @@ def test_samples_are_made_again_if_their_duplicates_are_to_be_marked_otherwise(
     (directory / "config" / "config.yaml").write_text(CONFIG + config)
     (directory / "samples.tsv").write_text(TWO_SAMPLES.replace("\t\n", f"\t{mark}\n"))
     assert planned(directory) == {"map_sample", "finish_sample"}
+
+
+@pytest.mark.medium
+def test_samples_are_made_again_if_first_and_second_mates_change_places(mapped, tmp_path):
+    directory = tmp_path / "changed"
+    shutil.copytree(mapped, directory, copy_function=shutil.copy2)
+    sheet = directory / "units.tsv"
+    sheet.write_text(re.sub(r"(\w+_R1\.fq)\t(\w+_R2\.fq)", r"\2\t\1", sheet.read_text()))
+    assert planned(directory) == {"map_sample", "fmwave_map", "finish_sample"}

@@ -132,6 +132,11 @@ def given_reads(wildcards):
     return [streamed(path) for path in read_files(unit_of(wildcards))]
 
 
+def mates_in_order(wildcards):
+    """The files of a unit as a param: of inputs Snakemake keeps the set, and not which are first."""
+    return read_files(unit_of(wildcards))
+
+
 def library_of(unit):
     return UNITS[unit].get("library", UNITS[unit]["sample"])
 

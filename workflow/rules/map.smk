@@ -45,6 +45,7 @@ rule split_reads:
         runtime=runtime(split_runtime),
     params:
         n_chunks=lambda wildcards: n_parts(wildcards.unit),
+        mates=mates_in_order,
     script:
         "../scripts/split_reads.py"
 
@@ -117,6 +118,7 @@ rule fmwave_map:
         gpu=gpu_options(),
         gpu_share=gpu_share(),
         preset=preset_argument,
+        mates=mates_in_order,
         sort="--sort" if SORTED_PARTS else "",
         extra=config["map"]["extra"],
     shell:

@@ -33,6 +33,7 @@ rule map_sample:
         staging=staging,
         read_group=read_group_argument,
         preset=preset_argument,
+        mates=mates_in_order,
         reference=reference_option,
         duplicates=duplicate_options,
         counts=count_duplicates,
