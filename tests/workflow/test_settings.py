@@ -82,6 +82,12 @@ def case(name, messages, config=CONFIG, samples=SAMPLES, units=UNITS, marks=()):
             units="sample\tunit\tread1\nphix\tb\tc\n",
         ),
         case(
+            "column twice",
+            ["units.tsv, line 2: column fq1 stands there twice"],
+            units="# of run 1\nsample\tunit\tfq1\tfq1\t\t\n"
+            + f"phix\trun1\t{PHIX[0]}\t{PHIX[1]}\t\t\n",
+        ),
+        case(
             "samples",
             [
                 "samples.tsv, line 2: mark_duplicates: 'perhaps' is not allowed. Expected: yes",

@@ -109,6 +109,10 @@ def read_sheet(kind, path):
     reader = csv.DictReader(
         (line for _, line in lines), delimiter="\t", restkey="cells without a column"
     )
+    columns = reader.fieldnames or []
+    if twice := sorted({name for name in columns if name and columns.count(name) > 1}):
+        # Of cells under the same name, only the last would count.
+        stop_on([f"{path}, line {lines[0][0]}: column {', '.join(twice)} stands there twice"])
     rows = {}
     for row in reader:
         cells = {column: cell for column, cell in row.items() if cell}
