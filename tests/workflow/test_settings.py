@@ -88,6 +88,17 @@ def case(name, messages, config=CONFIG, samples=SAMPLES, units=UNITS, marks=()):
             + f"phix\trun1\t{PHIX[0]}\t{PHIX[1]}\t\t\n",
         ),
         case(
+            "reads under two names",
+            [
+                "units.tsv, line 2: fq1 and fq2 are the same file",
+                f"units.tsv: '{PHIX[0]}' and '{DATA}/./phix_R1.fq', one file, stands in several "
+                "units: phix-run1, phix-run2",
+            ],
+            units=UNITS_HEADER
+            + f"phix\trun1\t{PHIX[0]}\t{DATA}/../data/phix_R1.fq\t\t\n"
+            + f"phix\trun2\t{DATA}/./phix_R1.fq\t{PHIX[1]}\t\t\n",
+        ),
+        case(
             "samples",
             [
                 "samples.tsv, line 2: mark_duplicates: 'perhaps' is not allowed. Expected: yes",

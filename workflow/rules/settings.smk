@@ -1,5 +1,6 @@
 # Reads and checks the settings: config, the sheets of samples and units, the table of GPUs.
 import csv
+import os
 import re
 import shlex
 import shutil
@@ -188,6 +189,13 @@ def is_long(row):
     return preset_of(row) != SHORT_READS
 
 
+def true_path(reads):
+    """Return a name that a file of reads has but once, however the sheet spells or links it."""
+    if is_url(reads) or not workflow.is_main_process:
+        return reads
+    return os.path.realpath(reads) if SHARED_DISK else os.path.normpath(reads)
+
+
 def read_units(path):
     """Return the rows of the sheet of units by "sample-unit", and their errors."""
     rows, problems = read_sheet("units", path)
@@ -203,7 +211,7 @@ def read_units(path):
             problems.append(f"{path}, line {number}: missing: fq1, or bam; one of them is expected")
         if "bam" in row and "fq2" in row:
             problems.append(f"{path}, line {number}: fq2 beside bam; a bam holds both mates")
-        if row.get("fq1") and row.get("fq1") == row.get("fq2"):
+        if "fq1" in row and "fq2" in row and true_path(row["fq1"]) == true_path(row["fq2"]):
             problems.append(f"{path}, line {number}: fq1 and fq2 are the same file")
         units[name], lines[name] = row, number
     if workflow.is_main_process:
@@ -224,10 +232,14 @@ def read_units(path):
     for name, row in units.items():
         for column in ("fq1", "fq2", "bam"):
             if row.get(column):
-                users.setdefault(row[column], []).append(name)
-    for reads, names in users.items():
-        if len(set(names)) > 1:
-            problems.append(f"{path}: '{reads}' stands in several units: {', '.join(names)}")
+                users.setdefault(true_path(row[column]), {}).setdefault(name, row[column])
+    for names in users.values():
+        if len(names) > 1:
+            spellings = " and ".join(f"'{reads}'" for reads in dict.fromkeys(names.values()))
+            same = ", one file," if len(set(names.values())) > 1 else ""
+            problems.append(
+                f"{path}: {spellings}{same} stands in several units: {', '.join(names)}"
+            )
     return units, problems
 
 
