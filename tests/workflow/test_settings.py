@@ -99,6 +99,15 @@ def case(name, messages, config=CONFIG, samples=SAMPLES, units=UNITS, marks=()):
             + f"phix\trun2\t{DATA}/./phix_R1.fq\t{PHIX[1]}\t\t\n",
         ),
         case(
+            "library",
+            [
+                "units.tsv, line 2: library: 'pool 1 ' is not allowed. Expected: name of the",
+                "units.tsv, line 3: library: ' ' is not allowed",
+            ],
+            units=UNITS_HEADER
+            + f"phix\trun1\t{PHIX[0]}\t\tpool 1 \t\nphix\trun2\t{PHIX[1]}\t\t \t\n",
+        ),
+        case(
             "samples",
             [
                 "samples.tsv, line 2: mark_duplicates: 'perhaps' is not allowed. Expected: yes",
