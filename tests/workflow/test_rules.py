@@ -196,6 +196,20 @@ def test_marks_of_the_reference_are_inputs_of_its_index(tmp_path):
     assert "mask.bed" in again.stdout
 
 
+@pytest.mark.medium
+def test_alt_contigs_beside_the_reference_make_a_new_index_when_they_change(tmp_path):
+    shutil.copy(DATA / "phix174.fa", tmp_path / "phix.fa")
+    directory = project(tmp_path, CONFIG.replace(str(DATA / "phix174.fa"), "phix.fa"))
+    contig = (DATA / "phix174.fa").read_text().split()[0].removeprefix(">")
+    names = tmp_path / "phix.fa.alt"
+    for there, alt in ((False, None), (True, [contig]), (False, None)):
+        names.write_text(f"{contig}\n") if there else names.unlink(missing_ok=True)
+        run = snakemake(directory, "--", "results/index/reference.fmw")
+        assert run.returncode == 0, run.stdout
+        meta = json.loads((directory / "results/index/reference.fmw/meta.json").read_text())
+        assert meta["contigs"].get("alt") == alt
+
+
 # A sample that is one job, and one of two.
 TWO_SAMPLES = SAMPLES_HEADER + "one\t\ntwo\t\n"
 THEIR_FILES = ("results/mapped/one.bam", "results/mapped/two.bam")

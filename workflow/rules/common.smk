@@ -478,9 +478,19 @@ def reference_runtime(wildcards, input, threads):
     return math.ceil(15 + reference_mb(input.size_mb) / 25)
 
 
+def alt_beside_reference():
+    """The .alt file that fmwave index finds by itself: as an input, so that its changes count."""
+    fasta = config["reference"]
+    if is_url(fasta) or not SHARED_DISK:
+        return ""
+    names = (f"{fasta}.alt", f"{fasta.removesuffix('.gz')}.alt")
+    return next(filter(os.path.exists, names), "")
+
+
 def index_marks():
     """The files that mark contigs and regions of the reference, by option of fmwave index."""
     files = {option: config["index"][option] for option in INDEX_MARKS}
+    files["alt"] = files["alt"] or alt_beside_reference()
     return {option: given(path) for option, path in files.items() if path}
 
 
