@@ -59,6 +59,11 @@ def case(name, messages, config=CONFIG, samples=SAMPLES, units=UNITS, marks=()):
             ["config: map.extra: \"-R 'x\": No closing quotation"],
             config=CONFIG + "map: {extra: \"-R 'x\"}\n",
         ),
+        case(
+            "pathvars",
+            ["config: pathvars: unknown key result (known: results, logs, benchmarks)"],
+            config=CONFIG + "pathvars: {disk: out, logs: <disk>/logs, result: <disk>/results}\n",
+        ),
         case("required", ["config: missing: reference, samples"], config="units: units.tsv\n"),
         case(
             "units",

@@ -21,6 +21,8 @@ INDEX_MARKS = (
     "mask",
 )  # files in the config's `index`, each an option of fmwave index
 
+PATHVARS = ("results", "logs", "benchmarks")  # of the rules' paths
+
 SHORT_READS = "sr"
 PRESET_OF_PLATFORM = {"ONT": "ont", "PACBIO": "hifi"}
 
@@ -360,6 +362,16 @@ def read_extra(text):
     return words
 
 
+def unused_pathvars(pathvars):
+    """Return one line for each pathvar that no rule uses, nor another pathvar in its path."""
+    paths = " ".join(pathvars.values())
+    return [
+        f"config: pathvars: unknown key {name} (known: {', '.join(PATHVARS)})"
+        for name in pathvars
+        if name not in PATHVARS and f"<{name}>" not in paths
+    ]
+
+
 def check_multiqc():
     """Stop if MultiQC is wanted and missing, where jobs see the programs that are here."""
     own_software = workflow.deployment_settings.deployment_method  # conda, apptainer, modules
@@ -374,7 +386,7 @@ def check_multiqc():
 
 
 CONFIG_SCHEMA = load_schema("config")
-stop_on(complaints(config, CONFIG_SCHEMA, "config"))
+stop_on(complaints(config, CONFIG_SCHEMA, "config") or unused_pathvars(config.get("pathvars", {})))
 config = with_defaults(CONFIG_SCHEMA, config)
 if workflow.is_main_process:
     stop_on(unreadable_settings())
