@@ -55,6 +55,19 @@ def case(name, messages, config=CONFIG, samples=SAMPLES, units=UNITS, marks=()):
             config=CONFIG + "map: {extra: '-k 20 -Cp'}\n",
         ),
         case(
+            "options of the rules",
+            [
+                f"config: map.extra: {name} is not allowed. Expected: "
+                for name in (
+                    "--read-group (-R)", "--output (-o)", "--output-format (-O)", "--markdup",
+                    "--remove-duplicates", "--json-stats", "--lane",
+                )
+            ],
+            config=CONFIG
+            + "map: {extra: \"-aR'@RG\\\\tID:1' --lan=x -oa.bam -Ocram --mark-supplementary "
+            + "--markdu --rem --js x.json\"}\n",
+        ),
+        case(
             "quotes",
             ["config: map.extra: \"-R 'x\": No closing quotation"],
             config=CONFIG + "map: {extra: \"-R 'x\"}\n",

@@ -336,10 +336,27 @@ def check_partitions(settings):
 def names_option(words, letter, name, shortest):
     """Whether options of fmwave map name one, as argparse reads them: -aI300, --insert-size=300."""
     return any(
-        re.match(f"-[aCYp]*{letter}", word)
+        (letter and re.match(f"-[aCYp]*{letter}", word))
         or (word.startswith(shortest) and name.startswith(word.split("=")[0]))
         for word in words
     )
+
+
+# Options of fmwave map that map.extra must not have: letter, name, the shortest form of the name,
+# and what does the same. Put behind the rules' own, they would win over the sheets' samples and the
+# files that rules expect.
+NOT_EXTRA = (
+    ("p", "--interleaved", "--int", "mates in two files, fq1 and fq2, or in a bam"),
+    ("", "--preset", "--pr", "the column preset of units"),
+    ("R", "--read-group", "--rea", "the columns sample, unit, platform and library of units"),
+    ("", "--lane", "--l", "a line of the sheet of units for each lane"),
+    ("", "--batch", "--batch", "lines of the sheets of samples and units"),
+    ("o", "--output", "--ou", "pathvars.results"),
+    ("O", "--output-format", "--output-", "output.format"),
+    ("", "--json-stats", "--js", "nothing; the counts are in results/stats"),
+    ("", "--markdup", "--markd", "duplicates.mark, or mark_duplicates in the sheet of samples"),
+    ("", "--remove-duplicates", "--rem", "nothing; samtools view -F 0x400 leaves duplicates out"),
+)
 
 
 def read_extra(text):
@@ -348,17 +365,14 @@ def read_extra(text):
         words = shlex.split(text)
     except ValueError as error:
         stop_on([f"config: map.extra: {text!r}: {error}"])
-    if names_option(words, "p", "--interleaved", "--int"):
-        stop_on(
-            [
-                "config: map.extra: --interleaved (-p) is not allowed. Expected: mates in two "
-                "files, fq1 and fq2, or in a bam"
-            ]
-        )
-    if any(word.startswith("--pr") for word in words):
-        stop_on(
-            ["config: map.extra: --preset is not allowed. Expected: the column preset of units"]
-        )
+    stop_on(
+        [
+            f"config: map.extra: {name}{f' (-{letter})' if letter else ''} is not allowed. "
+            f"Expected: {instead}"
+            for letter, name, shortest, instead in NOT_EXTRA
+            if names_option(words, letter, name, shortest)
+        ]
+    )
     return words
 
 
