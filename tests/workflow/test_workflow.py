@@ -224,6 +224,27 @@ def test_units_of_unaligned_bam_beside_fastq(tmp_path):
     assert len(of_unit["lane"]) >= 90
 
 
+@pytest.mark.medium
+def test_a_read_of_bam_without_read_group_is_an_error(tmp_path):
+    unaligned(tmp_path / "whole.bam", "phix")
+    with (
+        pysam.AlignmentFile(str(tmp_path / "whole.bam"), check_sq=False) as whole,
+        pysam.AlignmentFile(str(tmp_path / "phix.bam"), "wb", template=whole) as bam,
+    ):
+        for number, record in enumerate(whole.fetch(until_eof=True)):
+            record.set_tag("RG", "lane" if number > 1 else None)
+            bam.write(record)
+    config = CONFIG + "output: {format: cram}\n"
+    units = "sample\tunit\tbam\nphix\tubam\tphix.bam\n"
+    directory = project(tmp_path, config, units=units)
+
+    run = snakemake(directory, "--until", "alignment_statistics")
+
+    assert run.returncode != 0
+    assert "results/mapped/phix.cram: 2 records have no read group" in run.stdout
+    assert "Traceback" not in run.stdout
+
+
 @pytest.mark.skipif(
     importlib.util.find_spec("multiqc") is None,
     reason="multiqc is not installed: pip install -e '.[multiqc]'",

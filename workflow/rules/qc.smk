@@ -24,6 +24,9 @@ rule alignment_statistics:
         small=small(is_small_sample),
     params:
         is_long=lambda wildcards: is_long_sample(wildcards.sample),
+        has_own_groups=lambda wildcards: any(
+            "bam" in UNITS[unit] for unit in UNITS_OF[wildcards.sample]
+        ),
     script:
         "../scripts/alignment_statistics.py"
 

@@ -3,7 +3,8 @@
 flagstat, stats, idxstats, coverage, depths, and of long reads their identity to the reference.
 
 Also the last check of the workflow: the primary records are as many as the reads that the
-sample's mapping jobs took in.
+sample's mapping jobs took in, and each record has a read group. A BAM of unaligned reads brings its
+own, of which check_read_groups.py has seen the header alone.
 """
 
 from rule_log import errors_in_one_line, named, start_log
@@ -73,8 +74,20 @@ def identities(is_long: bool) -> str:
     return "\n".join(["identity\treads", *rows]) + "\n"
 
 
+def check_each_has_read_group() -> None:
+    """End with a message if a record has none."""
+    n_without = int(pysam.view("-c", "-e", "![RG]", *reference, alignments))
+    if n_without:
+        raise ValueError(
+            f"{alignments}: {n_without} records have no read group; give one to those "
+            "in the bam of the sheet (samtools addreplacerg -m orphan_only)"
+        )
+
+
 def main() -> None:
     """Run as the rule says."""
+    if snakemake.params.has_own_groups:
+        check_each_has_read_group()
     texts = {name: getattr(pysam, name)(*options, alignments) for name, options in OPTIONS.items()}
     length = sum(int(line.split("\t")[1]) for line in texts["idxstats"].splitlines())
     texts["depth"] = depth_distribution(length)
