@@ -230,6 +230,21 @@ use rule * from mapping as mapping_*
     assert "rule reads:" in run.stdout
 
 
+@pytest.mark.medium
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("mapped/typo.bam", "sample 'typo' is not in samples.tsv"),
+        ("stats/phix-typo.1-of-1.map.json", "unit 'phix-typo' is not in units.tsv"),
+    ],
+)
+def test_a_target_of_no_sheet_is_told_to_be_none(tmp_path, target, message):
+    run = snakemake(project(tmp_path), "--dry-run", "--", f"results/{target}")
+    assert run.returncode != 0
+    assert message in run.stdout
+    assert "KeyError" not in run.stdout
+
+
 def keys(schema: dict, prefix: str = "") -> Iterator[tuple[str, dict]]:
     """Yield each key that settings may have, with what its schema says."""
     for name, part in schema["properties"].items():

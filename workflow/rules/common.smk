@@ -50,7 +50,7 @@ PLOTS = {
 }
 MULTIQC = "<results>/multiqc.html"
 
-UNITS_OF = {sample: [] for sample in SAMPLES}
+UNITS_OF = Rows("sample", config["samples"], {sample: [] for sample in SAMPLES})
 for unit, row in UNITS.items():
     UNITS_OF[row["sample"]].append(unit)
 

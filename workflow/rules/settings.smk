@@ -169,10 +169,29 @@ def unreadable_settings():
     return [f"config: {key}: '{files[key]}': {what}" for key, what in problems.items() if what]
 
 
+class Rows(dict):
+    """Rows of a sheet by name; to ask for one that is not there is a mistake in a target's name.
+
+    Parameters
+    ----------
+    kind
+        What a row is, for the message.
+    path
+        Of the sheet.
+    """
+
+    def __init__(self, kind, path, rows=()):
+        super().__init__(rows)
+        self._kind, self._path = kind, path
+
+    def __missing__(self, name):
+        raise WorkflowError(f"{self._kind} '{name}' is not in {self._path}")
+
+
 def read_samples(path):
     """Return the rows of the sheet of samples by name, and their errors."""
     rows, problems = read_sheet("samples", path)
-    samples = {}
+    samples = Rows("sample", path)
     for number, row in rows.items():
         name = row.get("sample")
         if name in samples:
@@ -201,7 +220,7 @@ def true_path(reads):
 def read_units(path):
     """Return the rows of the sheet of units by "sample-unit", and their errors."""
     rows, problems = read_sheet("units", path)
-    units, lines = {}, {}
+    units, lines = Rows("unit", path), {}
     for number, row in rows.items():
         name = f"{row.get('sample')}-{row.get('unit')}"
         if name in units:
