@@ -232,6 +232,24 @@ use rule * from mapping as mapping_*
 
 @pytest.mark.medium
 @pytest.mark.parametrize(
+    ("config", "reads", "message"),
+    [
+        (CONFIG, "a{1}.fq", "units.tsv, line 2: fq1: 'a{1}.fq': Snakemake takes what is in braces"),
+        (f"{CONFIG}index: {{mask: 'm{{1}}.bed'}}\n", PHIX[0],
+         "config: index.mask: 'm{1}.bed': Snakemake takes what is in braces"),
+    ],
+)  # fmt: skip
+def test_braces_in_the_name_of_a_file_are_told_of(tmp_path, config, reads, message):
+    shutil.copy(PHIX[0], tmp_path / "a{1}.fq")
+    project(tmp_path, config, units=f"{UNITS_HEADER}phix\trun1\t{reads}\t\t\t\n")
+    run = snakemake(tmp_path, "--dry-run")
+    assert run.returncode != 0
+    assert message in run.stdout
+    assert "WildcardError" not in run.stdout
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize(
     ("target", "message"),
     [
         ("mapped/typo.bam", "sample 'typo' is not in samples.tsv"),

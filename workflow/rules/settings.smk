@@ -138,10 +138,17 @@ def is_imported():
     return here.parent.resolve() != Path(workflow.basedir).resolve()
 
 
+def problem_of_name(path):
+    """Return what keeps Snakemake from taking a path as it is; nothing if it does."""
+    if re.search("{.*}", path):
+        return "Snakemake takes what is in braces for a wildcard; rename the file, or link to it"
+    return ""
+
+
 def problem_of_file(path):
     """Return what keeps a job from reading a local file; nothing if it is there."""
     if Path(path).is_file():
-        return ""
+        return problem_of_name(path)
     return "is a directory" if Path(path).is_dir() else "there is no such file"
 
 
@@ -162,10 +169,13 @@ def unreadable_reads(units, lines, path):
 
 
 def unreadable_settings():
-    """Return one line for each URL in the config that no plugin reads."""
+    """Return one line for each path in the config that no plugin reads, or Snakemake changes."""
     files = {"reference": config["reference"]}
     files |= {f"index.{key}": config["index"][key] for key in INDEX_MARKS}
-    problems = {key: problem_of_url(path) for key, path in files.items() if is_url(path)}
+    problems = {
+        key: problem_of_url(path) if is_url(path) else problem_of_name(path)
+        for key, path in files.items()
+    }
     return [f"config: {key}: '{files[key]}': {what}" for key, what in problems.items() if what]
 
 
