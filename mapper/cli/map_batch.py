@@ -164,7 +164,12 @@ def _cell(value: str | bool | None) -> str:
 
 
 def _clashes(rows: Sequence[Row]) -> list[MapperError]:
-    """Return an error for each file that two runs write, two lines read, or both."""
+    """Return an error for each file that two runs write, two lines read, or both.
+
+    A run writes or removes the indexes of its output.
+    """
+    from mapper.io.samtools import index_files
+
     errors: list[MapperError] = []
     writers: dict[Path, str] = {}
     readers: dict[Path, str] = {}
@@ -187,6 +192,16 @@ def _clashes(rows: Sequence[Row]) -> list[MapperError]:
     for path, line in writers.items():
         if path in readers:
             errors.append(UsageError(f"{line}: {path} is written, and read by {readers[path]}"))
+    for row in rows:
+        for index in index_files(Path(row.args.output)):
+            user = writers.get(index.resolve(), readers.get(index.resolve(), row.line))
+            if user != row.line:
+                errors.append(
+                    UsageError(
+                        f"{user}: {index.name} has the name of an index of {row.args.output}, the "
+                        f"output of {row.line}"
+                    )
+                )
     return errors
 
 

@@ -142,6 +142,9 @@ SHEETS = {
     "same reads": ("output\treads1\na.bam\tr.fq\nb.bam\tr.fq\n", "line 3: .*r.fq is read by "),
     "statistics": ("output\treads1\tjson_stats\na.bam\tr.fq\t\nb.bam\ts.fq\ta.bam\n",
                    "line 3: .*a.bam is written by "),
+    "statistics named as an index": (
+        "output\treads1\tjson_stats\na.bam\tr.fq\t\nb.bam\ts.fq\ta.bai\n",
+        "line 3: a.bai has the name of an index of .*a.bam, the output of .*line 2"),
     "statistics of two outputs": (
         "output\treads1\tjson_stats\na.bam\tr.fq\tx\na.bam\ts.fq\tx\nb.bam\tt.fq\tx\n",
         "line 4: x is written by .*lines 2 and 3 already"),
