@@ -20,9 +20,7 @@ def test_default_table_sizes() -> None:
 
 
 def test_default_sampling() -> None:
-    expected = {
-        0: 1, 4_641_652: 1, 2**24: 1, 2**24 + 1: 2, 2**29: 2, 2**29 + 1: 4, 3_100_000_000: 4,
-    }  # fmt: skip
+    expected = {0: 1, 4_641_652: 1, 2**24: 1, 2**24 + 1: 4, 3_100_000_000: 4}
     assert {n: IndexParams().sampling(n) for n in expected} == expected
     assert IndexParams(sa_sampling=8).sampling(4_641_652) == 8
 

@@ -15,6 +15,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import textwrap
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -257,8 +258,9 @@ def provenance(versions: Mapping[str, str]) -> dict[str, Any]:
 def markdown_provenance(about: dict[str, Any]) -> list[str]:
     computer = about["machine"]
     tools = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
+    run = f"{about['date']}, commit {about['commit']}, `{about['command']}`."
     return [
-        f"{about['date']}, commit {about['commit']}, `{about['command']}`.  ",
+        "\n".join(textwrap.wrap(run, 120, break_long_words=False, break_on_hyphens=False)) + "  ",
         f"{computer['cpu']}, {computer['cores']} cores, {computer['memory_gb']} GB, "
         f"{computer['system']}, Python {computer['python']}; load before: "
         f"{computer['load_before']}.  ",

@@ -92,7 +92,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         metavar="P",
         default=_DEFAULTS.sa_sampling,
         help="keep every P-th row of the suffix array; a power of two (default: 1 up to 17 Mbp, "
-        "2 up to 537 Mbp, 4 beyond)",
+        "4 beyond)",
     )
     trade.add_argument(
         "--kmer-table",

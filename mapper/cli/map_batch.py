@@ -194,7 +194,8 @@ def _clashes(rows: Sequence[Row]) -> list[MapperError]:
             errors.append(UsageError(f"{line}: {path} is written, and read by {readers[path]}"))
     for row in rows:
         for index in index_files(Path(row.args.output)):
-            user = writers.get(index.resolve(), readers.get(index.resolve(), row.line))
+            path = index.resolve()
+            user = writers.get(path, readers.get(path, row.line))
             if user != row.line:
                 errors.append(
                     UsageError(

@@ -163,7 +163,7 @@ def _merge_programs(inputs: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _previous_first(programs: Sequence[str]) -> list[str]:
-    """Return @PG lines, each behind the one that its PP names, otherwise in their order."""
+    """Return @PG lines in an order in which every program follows the one that its PP names."""
     by_id: dict[str, str] = {}
     for line in programs:
         if name := header_field(line, "ID"):
