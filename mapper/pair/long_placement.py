@@ -43,18 +43,26 @@ SURE_BASES = 190
 PER_MATCH = 6.02
 """Most quality for each match's worth of lead: 10 log10(4)."""
 
-PER_DIFFERENCE = 5.0
+PER_DIFFERENCE, PER_DIFFERENCE_SHORT = 5.0, 20.0
 """Least quality for each difference from the second-best alignment that the best one lacks: the
-share by which scores differ says little where two copies of a repeat differ in few places."""
+share by which scores differ says little where two copies of a repeat differ in few places. The
+second is that of short reads (``PairParams.quality_alone``, 4 for each of 5 matches); the lead of a
+long read is what is left of many differences, some for the other copy."""
+
+SHORT_BASES, BASES_PER_HALVING = 100, 1900
+"""Between both: each BASES_PER_HALVING bases above SHORT_BASES halve the distance from long reads,
+as in minibwa."""
 
 
 @core
-def long_quality(score, second, n_near, chain_score, second_chain, identity, unique, match,
-                 mismatch):  # fmt: skip
+def long_quality(read_len, score, second, n_near, chain_score, second_chain, identity, unique,
+                 match, mismatch):  # fmt: skip
     """Return the mapping quality of an alignment.
 
     Parameters
     ----------
+    read_len
+        Bases of the read.
     score, second, n_near
         Of the alignment, and of the best one that competes with it, or 0; how many of these are
         about as good as itself.
@@ -78,7 +86,9 @@ def long_quality(score, second, n_near, chain_score, second_chain, identity, uni
     if second > 0:
         lead = max(score - second, 0)
         quality = min(quality, PER_MATCH * identity * identity * lead / match)
-        quality = max(quality, weight * PER_DIFFERENCE * lead / (match + mismatch))
+        shortness = math.pow(2.0, -max(read_len - SHORT_BASES, 0) / BASES_PER_HALVING)
+        per_difference = PER_DIFFERENCE + shortness * (PER_DIFFERENCE_SHORT - PER_DIFFERENCE)
+        quality = max(quality, weight * per_difference * lead / (match + mismatch))
     quality -= 4.343 * math.log(n_near + 1.0)
     return min(max(quality, 0.0), np.float64(MAX_MAPQ))
 
@@ -129,7 +139,7 @@ def _place(names, name_offsets, base_offsets, alignments, support, frequent, par
             length = np.int64(alignments.query_end[i]) - alignments.query_start[i]
             second_chain = max(second_chain, np.int64(least_chain))
             quality = long_quality(
-                np.int64(alignments.score[i]), np.int64(sub_score[i]), n_near,
+                read_len, np.int64(alignments.score[i]), np.int64(sub_score[i]), n_near,
                 np.int64(support.chain_score[i]), second_chain,
                 max(0.0, 1.0 - alignments.edit_distance[i] / length),
                 chained / (chained + frequent[read]), scoring.match, scoring.mismatch,

@@ -9,16 +9,19 @@ from mapper.jit.accelerate import driver
 from mapper.pair.long_placement import long_quality
 
 SURE = {
-    "score": 9000, "second": 0, "n_near": 0, "chain_score": 8000, "second_chain": 40,
-    "identity": 0.99, "unique": 1.0, "match": 1, "mismatch": 4,
+    "read_len": 10_000, "score": 9000, "second": 0, "n_near": 0, "chain_score": 8000,
+    "second_chain": 40, "identity": 0.99, "unique": 1.0, "match": 1, "mismatch": 4,
 }  # fmt: skip
 
 
 @driver
-def _quality(score, second, n_near, chain_score, second_chain, identity, unique, match, mismatch):
+def _quality(
+    read_len, score, second, n_near, chain_score, second_chain, identity, unique, match, mismatch
+):
     return long_quality(
-        score, second, n_near, chain_score, second_chain, identity, unique, match, mismatch
-    )
+        read_len, score, second, n_near, chain_score, second_chain, identity, unique, match,
+        mismatch,
+    )  # fmt: skip
 
 
 def quality(**changes: float) -> float:
@@ -63,3 +66,15 @@ def test_a_near_competitor_costs_more_than_a_far_one() -> None:
         second=8990, second_chain=7990, n_near=1
     )
     assert quality(second_chain=4000) >= quality(second_chain=7800)
+
+
+def test_a_lead_says_less_the_longer_the_read_is() -> None:
+    def of_length(read_len: int) -> float:
+        return quality(read_len=read_len, second=8990, second_chain=7990, identity=1.0)
+
+    # Two differences: 20 each as for short reads, 5 each for long ones.
+    assert of_length(50) == of_length(100) == 40.0
+    assert of_length(2000) == pytest.approx(25.0)
+    assert of_length(1_000_000) == pytest.approx(10.0)
+    lengths = [of_length(read_len) for read_len in range(100, 20_000, 100)]
+    assert lengths == sorted(lengths, reverse=True)
