@@ -217,6 +217,9 @@ class PieceParams(NamedTuple):
     with it."""
     best_n: int = 5
     """Chains that compete with an alignment and are aligned, at most."""
+    best_n_short: int = 50
+    """The same for short reads, of which a copy of a repeat is a larger part; the number for a read
+    lies between both (``extend/by_length.py``)."""
     competing_share: float = 0.5
     """They score at least this part of its chain."""
 

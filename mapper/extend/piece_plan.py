@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mapper.batch import ChainBatch
+from mapper.extend.by_length import by_length
 from mapper.extend.filter import as_given, overlap
 from mapper.extend.pieces import anchor_behind, end_piece
 from mapper.index.reference import ContigBounds, contig_bounds
@@ -75,9 +76,10 @@ def take_chain(chains, chain, read_len, heads, n_heads, params):
             break
     if rival < 0:
         return rival, True
+    most = by_length(params.best_n_short, params.best_n, read_len)
     if (
         chains.score[chain] < params.competing_share * heads.score[rival]
-        or heads.n_aligned[rival] == params.best_n
+        or heads.n_aligned[rival] == most
     ):
         return rival, False
     heads.n_aligned[rival] += 1

@@ -17,6 +17,7 @@ import math
 import numpy as np
 
 from mapper.batch import AlignmentBatch, ReadBatch
+from mapper.extend.by_length import SHARES, shortness
 from mapper.extend.chains import ChainSupport
 from mapper.index.reference import NO_GROUPS
 from mapper.jit.accelerate import core, driver
@@ -44,14 +45,11 @@ PER_MATCH = 6.02
 """Most quality for each match's worth of lead: 10 log10(4)."""
 
 PER_DIFFERENCE, PER_DIFFERENCE_SHORT = 5.0, 20.0
-"""Least quality for each difference from the second-best alignment that the best one lacks: the
-share by which scores differ says little where two copies of a repeat differ in few places. The
-second is that of short reads (``PairParams.quality_alone``, 4 for each of 5 matches); the lead of a
-long read is what is left of many differences, some for the other copy."""
-
-SHORT_BASES, BASES_PER_HALVING = 100, 1900
-"""Between both: each BASES_PER_HALVING bases above SHORT_BASES halve the distance from long reads,
-as in minibwa."""
+"""Least quality for each difference from the second-best alignment that the best one lacks, of long
+and of short reads (:mod:`mapper.extend.by_length`): the share by which scores differ says little
+where two copies of a repeat differ in few places. The second is what ``PairParams.quality_alone``
+makes of a mismatch; the lead of a long read is what is left of many differences, some of them for
+the other copy."""
 
 
 @core
@@ -86,8 +84,8 @@ def long_quality(read_len, score, second, n_near, chain_score, second_chain, ide
     if second > 0:
         lead = max(score - second, 0)
         quality = min(quality, PER_MATCH * identity * identity * lead / match)
-        shortness = math.pow(2.0, -max(read_len - SHORT_BASES, 0) / BASES_PER_HALVING)
-        per_difference = PER_DIFFERENCE + shortness * (PER_DIFFERENCE_SHORT - PER_DIFFERENCE)
+        per_difference = PER_DIFFERENCE
+        per_difference += (PER_DIFFERENCE_SHORT - PER_DIFFERENCE) * shortness(read_len) / SHARES
         quality = max(quality, weight * per_difference * lead / (match + mismatch))
     quality -= 4.343 * math.log(n_near + 1.0)
     return min(max(quality, 0.0), np.float64(MAX_MAPQ))
