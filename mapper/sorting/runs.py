@@ -22,7 +22,7 @@ from mapper.batch import ReadBatch, RecordBatch
 from mapper.io import bgzf
 from mapper.io.bam_writer import encode_records
 from mapper.io.bgzf_reader import BLOCK_ERRORS, Inflater, decompress_blocks
-from mapper.jit.accelerate import brief, core, driver
+from mapper.jit.accelerate import core, driver
 from mapper.parallel.buffers import RECYCLER, spanning
 from mapper.sorting.options import LARGE_RANGES_SHARE
 from mapper.sorting.ranges import RANGE_BYTES, RecordRange, Records, sort_records
@@ -121,12 +121,17 @@ class Cut(NamedTuple):
 
 
 class _MemoryRuns(NamedTuple):
-    """Runs in memory as columns."""
+    """Runs in memory: arrays that span those of all runs, and where in them each begins.
 
-    keys: np.ndarray  # int64, of all runs
-    firsts: np.ndarray  # int64 (n_runs + 1,): rows of each run in `keys`
-    starts: np.ndarray  # uint32: those of run r begin at firsts[r] + r
-    offsets: np.ndarray  # int64 (n_runs,): of each run's data, in an array that spans them all
+    Nothing is copied: keys and starts of a hundred million records would take a second.
+    """
+
+    n_rows: np.ndarray  # int64 (n_runs,)
+    keys: np.ndarray  # int64
+    first_keys: np.ndarray  # int64 (n_runs,): of each run in `keys`
+    starts: np.ndarray  # uint32
+    first_starts: np.ndarray  # int64 (n_runs,): of each run in `starts`
+    offsets: np.ndarray  # int64 (n_runs,): of each run's records in the bytes that span them
     sampled: np.ndarray  # int64: the key of every SAMPLED-th record of each run
     first_sampled: np.ndarray  # int64 (n_runs + 1,): rows of each run in `sampled`
     distance: int  # SAMPLED
@@ -134,20 +139,25 @@ class _MemoryRuns(NamedTuple):
 
 def _columns(runs: list[Run]) -> tuple[_MemoryRuns, np.ndarray]:
     """Return runs as columns, and the array that spans their data."""
-    firsts, first_sampled = np.zeros((2, len(runs) + 1), np.int64)
-    np.cumsum([len(run.keys) for run in runs], out=firsts[1:])
+    first_sampled = np.zeros(len(runs) + 1, np.int64)
     np.cumsum([-(-len(run.keys) // SAMPLED) for run in runs], out=first_sampled[1:])
+    keys, first_keys = _spanning_items([run.keys for run in runs], np.int64)
+    starts, first_starts = _spanning_items([run.starts for run in runs], np.uint32)
     data, offsets = spanning([run.data for run in runs])
+    sampled = [np.empty(0, np.int64), *(run.keys[::SAMPLED] for run in runs)]
     columns = _MemoryRuns(
-        np.concatenate([np.empty(0, np.int64), *(run.keys for run in runs)]),
-        firsts,
-        np.concatenate([np.empty(0, np.uint32), *(run.starts for run in runs)]),
-        offsets,
-        np.concatenate([np.empty(0, np.int64), *(run.keys[::SAMPLED] for run in runs)]),
-        first_sampled,
-        SAMPLED,
-    )
+        np.array([len(run.keys) for run in runs], np.int64), keys, first_keys, starts, first_starts,
+        offsets, np.concatenate(sampled), first_sampled, SAMPLED,
+    )  # fmt: skip
     return columns, data
+
+
+def _spanning_items(
+    arrays: Sequence[np.ndarray], dtype: type[np.generic]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return an array over several ones of a type, and the item at which each begins."""
+    span, offsets = spanning([array.view(np.uint8) for array in arrays])
+    return span.view(dtype), offsets // np.dtype(dtype).itemsize
 
 
 @core
@@ -178,8 +188,8 @@ def _rows_of_run(memory, n_spilled, r, cut):
     if sampled == 0:
         return np.int64(0)
     before = (sampled - 1) * memory.distance
-    low = memory.firsts[r] + before
-    high = min(low + memory.distance, memory.firsts[r + 1])
+    low = memory.first_keys[r] + before
+    high = min(low + memory.distance, memory.first_keys[r] + memory.n_rows[r])
     return before + _rows_before(memory.keys, low, high, cut.key, with_equal)
 
 
@@ -190,7 +200,7 @@ def _find_rows(memory, n_spilled, cut, rows):
         rows[r] = _rows_of_run(memory, n_spilled, r, cut)
 
 
-@brief
+@driver
 def _find_slices(memory, n_spilled, low, high, bounds):
     """Write the first row between two cuts, and that behind the last one, of each run: int64.
 
@@ -200,7 +210,7 @@ def _find_slices(memory, n_spilled, low, high, bounds):
     for r in range(len(bounds)):
         begin = _rows_of_run(memory, n_spilled, r, low)
         end = _rows_of_run(memory, n_spilled, r, high)
-        first = memory.firsts[r] + r
+        first = memory.first_starts[r]
         n += end - begin
         n_bytes += np.int64(memory.starts[first + end]) - np.int64(memory.starts[first + begin])
         bounds[r, 0], bounds[r, 1] = begin, end
@@ -221,11 +231,11 @@ def _sort_slices(memory, bounds, offset, data, starts, keys, row, out):
         int64, with room for all records; the first `row` are there.
     """
     for r in range(len(bounds)):
-        first = memory.firsts[r]
+        first_key, first_start = memory.first_keys[r], memory.first_starts[r]
         offset_of_run = offset + memory.offsets[r]
-        for i in range(first + bounds[r, 0], first + bounds[r, 1]):
-            starts[row] = offset_of_run + np.int64(memory.starts[i + r])
-            keys[row] = memory.keys[i]
+        for i in range(bounds[r, 0], bounds[r, 1]):
+            starts[row] = offset_of_run + np.int64(memory.starts[first_start + i])
+            keys[row] = memory.keys[first_key + i]
             row += 1
     return sort_records(data, starts[:row], keys[:row], out)
 
@@ -358,6 +368,7 @@ class SortedRuns:
     ) -> None:  # fmt: skip
         self._file = file
         self._spilled = spilled
+        self._runs = runs
         self._inflater = inflater
         self._spilled_columns = _spilled_columns(spilled)
         self._memory, self._data = _columns(runs)
@@ -402,14 +413,13 @@ class SortedRuns:
             rows.append(np.arange(len(run.first_keys)))
             weights.append(run.sizes)
             runs.append(np.full(len(run.first_keys), number))
-        memory = self._memory
-        for number, (first, end) in enumerate(pairwise(memory.firsts.tolist())):
-            sampled = np.arange(0, end - first, memory.distance)
-            starts = memory.starts[first + number : end + number + 1].astype(np.int64)
-            keys.append(memory.keys[first:end][sampled])
+        for number, run in enumerate(self._runs, len(self._spilled)):
+            sampled = np.arange(0, len(run.keys), SAMPLED)
+            keys.append(run.keys[sampled])
             rows.append(sampled)
-            weights.append(np.diff(starts[np.append(sampled, end - first)]))
-            runs.append(np.full(len(sampled), len(self._spilled) + number))
+            starts = run.starts[np.append(sampled, len(run.keys))]
+            weights.append(np.diff(starts.astype(np.int64)))
+            runs.append(np.full(len(sampled), number))
         if not keys:
             return []
         all_keys = np.concatenate(keys)
