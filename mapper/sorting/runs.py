@@ -413,11 +413,11 @@ class SortedRuns:
             rows.append(np.arange(len(run.first_keys)))
             weights.append(run.sizes)
             runs.append(np.full(len(run.first_keys), number))
-        for number, run in enumerate(self._runs, len(self._spilled)):
-            sampled = np.arange(0, len(run.keys), SAMPLED)
-            keys.append(run.keys[sampled])
+        for number, in_memory in enumerate(self._runs, len(self._spilled)):
+            sampled = np.arange(0, len(in_memory.keys), SAMPLED)
+            keys.append(in_memory.keys[sampled])
             rows.append(sampled)
-            starts = run.starts[np.append(sampled, len(run.keys))]
+            starts = in_memory.starts[np.append(sampled, len(in_memory.keys))]
             weights.append(np.diff(starts.astype(np.int64)))
             runs.append(np.full(len(sampled), number))
         if not keys:
