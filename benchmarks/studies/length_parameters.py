@@ -3,9 +3,9 @@ r"""Compare parameters of long reads that are constant with ones interpolated by
     python -m benchmarks.studies.length_parameters GENOME.fa --work DIR
 
 Reads of 1 001 to some thousand bases, where both differ most, mapped without a preset twice: as
-fmwave does, and with the parameters that minibwa's formula gives for the mean length of the set,
-between those of its short and of fmwave's long reads. Counts records that differ, in anything, and
-by mapeval.py reads placed right, and wrong ones. Prints a table in Markdown; results:
+fmwave does, and with the further parameters that minibwa's formula gives for the mean length of the
+set, between those of its short and of fmwave's long reads. Counts records that differ, in anything,
+and by mapeval.py reads placed right, and wrong ones. Prints a table in Markdown; results:
 benchmarks/results/long_reads.md.
 """
 
@@ -46,7 +46,7 @@ def interpolated(length: int) -> MapParams:
     )  # fmt: skip
     pieces = pieces._replace(
         z_drop=between(pieces.z_drop, 80), inversion_drop=between(pieces.inversion_drop, 80),
-        best_n=between(pieces.best_n, 50), min_score=between(pieces.min_score, 60),
+        min_score=between(pieces.min_score, 60),
     )  # fmt: skip
     return params._replace(long=params.long._replace(chain=chain, pieces=pieces))
 
