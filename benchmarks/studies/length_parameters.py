@@ -21,6 +21,7 @@ import mapper
 from benchmarks.common import harness
 from benchmarks.common.data import run_kit
 from benchmarks.common.harness import markdown_provenance, provenance, table
+from mapper.extend.by_length import by_length
 from mapper.index.index import Index
 from mapper.mapping.job import MapJob
 from mapper.mapping.pipeline import map_reads
@@ -33,10 +34,9 @@ READS = 4000
 
 def interpolated(length: int) -> MapParams:
     """Return parameters between those of short and long reads, by minibwa's formula."""
-    weight = 2 ** (-max(length - 100, 0) / 1900)
 
     def between(of_long: int, of_short: int) -> int:
-        return round(of_long - (of_long - of_short) * weight)
+        return int(by_length(of_short, of_long, length))
 
     params = MapParams()
     chain, pieces = params.long.chain, params.long.pieces

@@ -1,7 +1,7 @@
 """Parameters of long reads that change with the length of a read, as minibwa's do.
 
 Of two values, for short and for long reads, those of a read lie between: every BASES_PER_HALVING
-bases above SHORT_BASES halve the distance from the long reads' value.
+bases above SHORT_BASES halve the distance from the value for long reads.
 """
 
 from __future__ import annotations
@@ -9,17 +9,15 @@ from __future__ import annotations
 import numpy as np
 
 from mapper.jit.accelerate import core
+from mapper.params import SHARES
 
 SHORT_BASES, BASES_PER_HALVING = 100, 1900
 """minibwa's."""
 
-SHARES = 1024
-"""Of the distance between the values."""
-
 
 @core
 def shortness(read_len):
-    """Return how near a read is to short ones, in 1 / SHARES; linear between halvings."""
+    """Return a read's share of the distance, in 1 / SHARES; linear between halvings."""
     bases = max(np.int64(read_len) - SHORT_BASES, np.int64(0))
     halvings = min(bases // BASES_PER_HALVING, np.int64(62))
     twice = 2 * BASES_PER_HALVING
@@ -28,5 +26,5 @@ def shortness(read_len):
 
 @core
 def by_length(of_short, of_long, read_len):
-    """Return the value of a read between two integers."""
+    """Return the value of a read, given those of short and of long ones: integers."""
     return of_long + ((of_short - of_long) * shortness(read_len)) // SHARES

@@ -17,7 +17,7 @@ import math
 import numpy as np
 
 from mapper.batch import AlignmentBatch, ReadBatch
-from mapper.extend.by_length import SHARES, shortness
+from mapper.extend.by_length import shortness
 from mapper.extend.chains import ChainSupport
 from mapper.index.reference import NO_GROUPS
 from mapper.jit.accelerate import core, driver
@@ -33,7 +33,7 @@ from mapper.pair.placement import (
     keep_to_group,
     new_placements,
 )
-from mapper.params import LongParams
+from mapper.params import SHARES, LongParams
 
 SCALE = 40.0
 """Quality for each e-fold of the score, without competitors."""
@@ -84,8 +84,8 @@ def long_quality(read_len, score, second, n_near, chain_score, second_chain, ide
     if second > 0:
         lead = max(score - second, 0)
         quality = min(quality, PER_MATCH * identity * identity * lead / match)
-        per_difference = PER_DIFFERENCE
-        per_difference += (PER_DIFFERENCE_SHORT - PER_DIFFERENCE) * shortness(read_len) / SHARES
+        share = shortness(read_len) / SHARES
+        per_difference = PER_DIFFERENCE + share * (PER_DIFFERENCE_SHORT - PER_DIFFERENCE)
         quality = max(quality, weight * per_difference * lead / (match + mismatch))
     quality -= 4.343 * math.log(n_near + 1.0)
     return min(max(quality, 0.0), np.float64(MAX_MAPQ))

@@ -123,7 +123,7 @@ class Cut(NamedTuple):
 class _MemoryRuns(NamedTuple):
     """Runs in memory: arrays that span those of all runs, and where in them each begins.
 
-    Nothing is copied: keys and starts of a hundred million records would take a second.
+    So one thread need not copy the keys and starts of all records before the others can begin.
     """
 
     n_rows: np.ndarray  # int64 (n_runs,)

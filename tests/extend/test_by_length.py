@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mapper.extend.by_length import SHARES, by_length, shortness
+from mapper.extend.by_length import by_length, shortness
 from mapper.jit.accelerate import driver
 from mapper.mapping.stages import align_long_reads
 from mapper.mapping.stats import RunStats
-from mapper.params import PRESETS, MapParams
+from mapper.params import PRESETS, SHARES, MapParams
 from mapper.seed.exact import resolve_both
 from tests.helpers.read_batches import genome_of, mutated, random_letters, reads_of
 from tests.helpers.stage_batches import index_of
