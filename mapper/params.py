@@ -398,9 +398,13 @@ DEVICE_BATCH_BASES = 60_000_000
 """Bases in a batch for a CUDA device: enough reads that its slowest do not count, nor the Python
 between its kernels."""
 
-MEMBER_BASES = 6_000_000
-"""Bases in one of the batches that a device aligns together: what the host parses and finishes at a
-time. With fewer, threads wait for the GIL."""
+MEMBER_BASES = 20_000_000
+"""Most bases in one of the batches that a device aligns together: what the host parses and finishes
+at a time. Each costs 11 ms of Python, in which other threads wait for the GIL
+(``benchmarks/results/sorted_output.md``)."""
+
+LEAST_MEMBER_BASES = 6_000_000
+"""The most where input or memory is small."""
 
 DEVICE_STREAMS = 3
 """Batches in work on a device at a time: while the slowest reads of one are finished, others

@@ -342,7 +342,7 @@ class Aligner:
         if not isinstance(reads, Iterable):
             raise UsageError(f"reads: {reads!r:.60}: {inputs.EXPECTED}, or an iterable of these")
         run = self._run(model, self._job.device)
-        reader = inputs.ItemReader(reads, mates, interleaved, run.host_batch_bases)
+        reader = inputs.ItemReader(reads, mates, interleaved, run.member_bases)
         batches = inputs.PulledBatches(reader)
         return HitStream(self._map(run, batches, reader.may_hold_pairs), self._target)
 
@@ -356,7 +356,7 @@ class Aligner:
         n = reads.n_reads if isinstance(reads, ReadBatch) else len(reads)
         choice = self._job.device if n > FEW_READS else DeviceChoice(CPU)
         run = self._run(model, choice)
-        size = run.host_batch_bases
+        size = run.member_bases
         reader: inputs.ItemReader | inputs.BatchOfReads
         if isinstance(reads, ReadBatch):
             if mates is not None or interleaved:
@@ -398,7 +398,7 @@ class Aligner:
     ) -> Iterator[tuple[Piece, InsertSizeModel | None]]:
         """Map batches; yield the records of each, and the insert size, in input order."""
         self._check_still_open()
-        run.backend.start(run.pool, self._threads, run.batch_bases)
+        run.backend.start(run.pool, self._threads, run.batch_bases // run.member_bases)
         try:
             for finished in finished_batches(run, batches, may_hold_pairs, piece_of):
                 yield finished.encoded, run.insert_size
@@ -416,7 +416,7 @@ class Aligner:
         run = self._run(model, self._job.device)
         options = ReadOptions(
             interleaved=interleaved, executor=run.pool.at(READ), n_threads=self._threads,
-            limits=LENGTH_LIMITS, batch_bases=run.host_batch_bases,
+            limits=LENGTH_LIMITS, batch_bases=run.member_bases,
         )  # fmt: skip
         with ReadsReader([Lane(tuple(paths))], options) as reader:
             yield Piece(no_reads(), no_records()), None

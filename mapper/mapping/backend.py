@@ -40,8 +40,18 @@ class Backend(ABC):
     default_batch_bases: int = BATCH_BASES
     """Bases of a batch if the user names no number."""
 
-    def host_batch_bases(self, batch_bases: int) -> int:
-        """Return the bases of the batches to submit, given those of the batches to align."""
+    def member_bases(self, batch_bases: int, n_threads: int, input_bytes: int) -> int:
+        """Return the bases of the batches to submit, if there is memory for them.
+
+        Parameters
+        ----------
+        batch_bases
+            Bases of the batches to align.
+        n_threads
+            Size of the pool.
+        input_bytes
+            Bytes of the files of reads, as far as that is known.
+        """
         return batch_bases
 
     @abstractmethod
@@ -49,7 +59,7 @@ class Backend(ABC):
         """Align a few reads in every way that a run does, so that all code is compiled."""
 
     @abstractmethod
-    def start(self, pool: PriorityPool, n_threads: int, batch_bases: int) -> None:
+    def start(self, pool: PriorityPool, n_threads: int, group_size: int) -> None:
         """Prepare for batches.
 
         Parameters
@@ -58,8 +68,8 @@ class Backend(ABC):
             Runs the tasks of the CPU.
         n_threads
             Size of the pool.
-        batch_bases
-            Bases of the batches to align.
+        group_size
+            Batches to align at a time, if that is done by groups.
         """
 
     @property
@@ -108,7 +118,7 @@ class CpuBackend(Backend):
     def warm_up(self, reads: ReadBatch) -> Aligned:
         return align_reads(self._in_use.index, reads, self._params, RunStats())
 
-    def start(self, pool: PriorityPool, n_threads: int, batch_bases: int) -> None:
+    def start(self, pool: PriorityPool, n_threads: int, group_size: int) -> None:
         self._pool, self._n_threads = pool, n_threads
         if self._may_copy:
             self._in_use.expect(self._input_bytes, pool.at(READ))

@@ -37,13 +37,17 @@ from mapper.mapping.stages import (
 from mapper.mapping.stats import RunStats
 from mapper.pair.insert_size import InsertSizeModel, assumed_model
 from mapper.parallel.pool import MAP, READ, PriorityPool, complete, start_daemon
-from mapper.params import MEMBER_BASES, MapParams
+from mapper.params import LEAST_MEMBER_BASES, MEMBER_BASES, MapParams
 
 if TYPE_CHECKING:
     from mapper.batch_ops import ResultSlice
     from mapper.mapping.stages_cuda import DeviceStages
 
 Result = TypeVar("Result")
+
+MEMBERS_PER_THREAD = 6
+"""Batches that each thread has at least, so that none is without work for long at the end of a run.
+A base of FASTQ is taken for a byte of the file: compressed, it has less."""
 
 SWITCH_SECONDS = 0.0002
 """How long a thread may keep the GIL while others wait for it. Threads that queue kernels release
@@ -113,17 +117,17 @@ class CudaBackend(Backend):
         self._threads: list[threading.Thread] = []
         self._is_started = False
 
-    def host_batch_bases(self, batch_bases: int) -> int:
-        return min(batch_bases, MEMBER_BASES)
+    def member_bases(self, batch_bases: int, n_threads: int, input_bytes: int) -> int:
+        by_input = input_bytes // (MEMBERS_PER_THREAD * n_threads)
+        return min(batch_bases, MEMBER_BASES, max(LEAST_MEMBER_BASES, by_input))
 
     def warm_up(self, reads: ReadBatch) -> Aligned:
         aligned = self._stages.align(reads, self._params, RunStats())
         self._stages.align(reads, self._params, RunStats(), assumed_model())
         return aligned
 
-    def start(self, pool: PriorityPool, n_threads: int, batch_bases: int) -> None:
-        self._pool = pool
-        self._size = max(1, batch_bases // self.host_batch_bases(batch_bases))
+    def start(self, pool: PriorityPool, n_threads: int, group_size: int) -> None:
+        self._pool, self._size = pool, group_size
         self._threads = [start_daemon(self._work, f"stream {i}") for i in range(self.n_streams)]
         _SWITCH_INTERVAL.shorten()
         self._is_started = True

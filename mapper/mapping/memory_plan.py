@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from mapper.errors import ResourceError, option
 from mapper.host_memory import available_bytes
-from mapper.params import DEVICE_BATCH_BASES, MEMBER_BASES
+from mapper.params import DEVICE_BATCH_BASES, LEAST_MEMBER_BASES, MEMBER_BASES
 from mapper.sorting.options import LARGE_RANGES_SHARE
 
 log = logging.getLogger(__name__)
@@ -22,6 +22,14 @@ PROCESS_BYTES = 300_000_000
 
 BYTES_PER_BASE = 25
 BYTES_PER_BASE_AND_THREAD = 20
+
+MEMBER_BYTES_PER_BASE_AND_THREAD = 10
+"""The same where a device aligns: 5 measured with 16 threads (benchmarks/results/sorted_output.md).
+"""
+
+MEMBER_SHARE = 0.125
+"""Share of the memory that batches of the host take at most for being larger than
+``LEAST_MEMBER_BASES``: sorted records need it more."""
 
 SAMTOOLS_BYTES = 100_000_000
 """A samtools process without its records: Python, pysam, buffers."""
@@ -70,7 +78,8 @@ DEVICE_MEMORY_SHARE = 0.75
 class MemoryPlan(NamedTuple):
     """Sizes that fit into the bound."""
 
-    batch_bases: int
+    batch_bases: int  # to align at a time
+    member_bases: int  # to parse and finish at a time
     sort_bytes: int  # for sorted records; 0 if nothing is sorted
 
 
@@ -98,17 +107,33 @@ def device_batch_bases(free_bytes: int, n_streams: int) -> int:
     return min(DEVICE_BATCH_BASES, max(LEAST_BATCH_BASES, fitting))
 
 
-def mapping_bytes(index_bytes: int, threads: int, batch_bases: int, n_streams: int = 0) -> int:
+def mapping_bytes(
+    index_bytes: int, threads: int, batch_bases: int, n_streams: int = 0,
+    member_bases: int = MEMBER_BASES,
+) -> int:  # fmt: skip
     """Return the bytes that this process takes while it maps, those of the mapped index included.
 
-    With streams of a device, `batch_bases` are those of a group of batches.
+    With streams of a device, `batch_bases` are those of a group of batches, each of which has up to
+    `member_bases`.
     """
+    fixed = PROCESS_BYTES + index_bytes
     if n_streams:
-        of_host = mapping_bytes(index_bytes, threads, min(batch_bases, MEMBER_BASES))
+        of_host = _member_bytes_per_base(threads) * min(batch_bases, member_bases)
         of_groups = GROUP_BYTES_PER_BASE * groups_in_flight(n_streams) * batch_bases
-        return of_host + DEVICE_PROCESS_BYTES + of_groups
-    per_base = BYTES_PER_BASE + BYTES_PER_BASE_AND_THREAD * threads
-    return PROCESS_BYTES + index_bytes + per_base * batch_bases
+        return fixed + DEVICE_PROCESS_BYTES + of_host + of_groups
+    return fixed + (BYTES_PER_BASE + BYTES_PER_BASE_AND_THREAD * threads) * batch_bases
+
+
+def _member_bytes_per_base(threads: int) -> int:
+    return BYTES_PER_BASE + MEMBER_BYTES_PER_BASE_AND_THREAD * threads
+
+
+def _member_bases(memory: int | None, threads: int, wanted: int) -> int:
+    """Return the bases of the batches that the host parses and finishes for a device."""
+    if memory is None:
+        return wanted
+    fitting = int(MEMBER_SHARE * memory) // _member_bytes_per_base(threads)
+    return min(wanted, max(fitting, LEAST_MEMBER_BASES))
 
 
 def sort_bytes_without_bound(threads: int) -> int:
@@ -121,22 +146,25 @@ def sort_bytes_without_bound(threads: int) -> int:
 
 
 def log_memory(
-    index_bytes: int, threads: int, batch_bases: int, sort_bytes: int, helper_bytes: int = 0,
-    n_streams: int = 0,
-) -> None:  # fmt: skip
+    index_bytes: int, threads: int, plan: MemoryPlan, helper_bytes: int = 0, n_streams: int = 0
+) -> None:
     """Log how much memory a run will take, and warn if more than is available.
 
     The warning leaves out the index: its pages are a file's, which the system can drop.
 
     Parameters
     ----------
-    sort_bytes
-        For sorted records, at most; 0 if nothing is sorted.
-    index_bytes, threads, batch_bases, helper_bytes, n_streams
+    index_bytes, threads, helper_bytes, n_streams
         See :func:`plan_memory`.
+    plan
+        What that returned.
     """
-    needed = mapping_bytes(index_bytes, threads, batch_bases, n_streams) + helper_bytes
-    sorting = f"; sorted records take up to {sort_bytes / 1e9:.2f} GB more" if sort_bytes else ""
+    needed = helper_bytes + mapping_bytes(
+        index_bytes, threads, plan.batch_bases, n_streams, plan.member_bases
+    )
+    sorting = ""
+    if plan.sort_bytes:
+        sorting = f"; sorted records take up to {plan.sort_bytes / 1e9:.2f} GB more"
     log.info(
         "about %.2f GB of memory are needed, %.2f GB of it for the index, which runs share%s",
         needed / 1e9, index_bytes / 1e9, sorting,
@@ -152,7 +180,7 @@ def log_memory(
 
 def plan_memory(
     bound: int | None, index_bytes: int, threads: int, batch_bases: int, *, sorts: bool = False,
-    helper_bytes: int = 0, n_streams: int = 0,
+    helper_bytes: int = 0, n_streams: int = 0, member_bases: int = MEMBER_BASES,
 ) -> MemoryPlan:  # fmt: skip
     """Return sizes with which a run stays within its bound.
 
@@ -168,26 +196,32 @@ def plan_memory(
         Bytes of samtools processes while this one maps.
     n_streams
         CUDA streams of all devices; 0 without a device.
+    member_bases
+        With a device, bases of the batches that the host parses and finishes; they become smaller
+        where memory is scarce.
 
     Raises
     ------
     ResourceError
         If the smallest batches, or sorting, would exceed the bound.
     """
+    members = batch_bases
+    if n_streams:
+        members = _member_bases(bound or available_bytes(), threads, min(member_bases, batch_bases))
     if bound is None:
-        return MemoryPlan(batch_bases, sort_bytes_without_bound(threads) if sorts else 0)
+        return MemoryPlan(batch_bases, members, sort_bytes_without_bound(threads) if sorts else 0)
     for_sorting = spilling = 0
     if sorts:
         for_sorting, spilling = LEAST_SORT_BYTES, SPILLING_BYTES_PER_THREAD * (threads + 2)
     beside = helper_bytes + spilling
     fixed = mapping_bytes(index_bytes, threads, 0, n_streams) + beside + for_sorting
-    # An upper bound: of a group, the host holds no more than MEMBER_BASES in a batch of its own.
+    # An upper bound: of a group, the host holds no more than one batch of its own.
     per_base = mapping_bytes(0, threads, 1, n_streams) - mapping_bytes(0, threads, 0, n_streams)
     fitting = min(batch_bases, (bound - fixed) // per_base)
-    of_host = mapping_bytes(index_bytes, threads, MEMBER_BASES, n_streams) + beside + for_sorting
-    if n_streams and fitting > MEMBER_BASES:
+    if n_streams and fitting > members:
+        of_host = mapping_bytes(index_bytes, threads, members, n_streams, members)
         each = GROUP_BYTES_PER_BASE * groups_in_flight(n_streams)
-        fitting = min(batch_bases, MEMBER_BASES + (bound - of_host) // each)
+        fitting = min(batch_bases, members + (bound - of_host - beside - for_sorting) // each)
     needed = fixed + per_base * min(batch_bases, LEAST_BATCH_BASES)
     # While records are merged, the index is still mapped, but the batches have been freed.
     finishing = PROCESS_BYTES + index_bytes + FINISHING_BYTES_PER_THREAD * threads
@@ -199,9 +233,9 @@ def plan_memory(
             f"run takes at least {needed / 1e6:.0f} MB; give more memory, or fewer threads"
         )
     if sorts:
-        mapping = mapping_bytes(index_bytes, threads, fitting, n_streams) + beside
+        mapping = mapping_bytes(index_bytes, threads, fitting, n_streams, members) + beside
         left = bound - max(mapping, finishing)
         # Ranges that are merged into the temporary file may take a share of what records do.
         shared = left * LARGE_RANGES_SHARE // (LARGE_RANGES_SHARE + 1)
         for_sorting = max(shared, LEAST_SORT_BYTES)
-    return MemoryPlan(fitting, for_sorting)
+    return MemoryPlan(fitting, min(members, fitting), for_sorting)

@@ -117,7 +117,7 @@ def _map_reads(
         interleaved=job.interleaved, orphans=job.orphans, keep_comments=job.keep_comments,
         tag_groups=bool(job.lanes), reference=job.input_reference,
         threads=share_threads(job.threads, 1)[1], executor=stats.timed(pool.at(READ), "inflate"),
-        n_threads=run.workers, limits=LENGTH_LIMITS, batch_bases=run.host_batch_bases,
+        n_threads=run.workers, limits=LENGTH_LIMITS, batch_bases=run.member_bases,
         inflating=_inflating(device_io, pool, stats), keeps_places=checkpoints is not None,
     )  # fmt: skip
     reader = ReadsReader(lanes, options)
@@ -126,9 +126,9 @@ def _map_reads(
     except BaseException:
         reader.close()
         raise
-    reader.limit_batches(min(plan.batch_bases, run.host_batch_bases))
+    reader.limit_batches(plan.member_bases)
     pool.resize(run.workers)
-    run.backend.start(pool, run.workers, plan.batch_bases)
+    run.backend.start(pool, run.workers, plan.batch_bases // plan.member_bases)
     try:
         groups = [lane.read_group for lane in lanes if lane.read_group is not None]
         header = header_text(
@@ -473,21 +473,14 @@ class Run:
         self.helper_threads = 1
         self.pool = session.pool
         # With a bound, sorted records or larger batches have what is left of it.
+        input_bytes = _input_bytes(job)
         self.backend = session.backend(
-            job.device, self.params, stats, may_copy=job.memory is None,
-            input_bytes=_input_bytes(job),
-        )  # fmt: skip
-        self._batch_bases = job.batch_bases or self.backend.default_batch_bases
-
-    @property
-    def batch_bases(self) -> int:
-        """Bases of the batches to align."""
-        return self._batch_bases
-
-    @property
-    def host_batch_bases(self) -> int:
+            job.device, self.params, stats, may_copy=job.memory is None, input_bytes=input_bytes
+        )
+        self.batch_bases = job.batch_bases or self.backend.default_batch_bases
+        """Bases to align at a time."""
+        self.member_bases = self.backend.member_bases(self.batch_bases, job.threads, input_bytes)
         """Bases of the batches to read; a device aligns groups of them."""
-        return self.backend.host_batch_bases(self._batch_bases)
 
     def plan_resources(self, converts_input: bool) -> MemoryPlan:
         """Divide threads and memory between this process and samtools processes that it starts."""
@@ -501,13 +494,11 @@ class Run:
             helper_bytes += int(self.index.contigs.lengths.max())  # CRAM's reference
         n_streams = self.backend.n_streams
         plan = plan_memory(
-            job.memory, self.index.n_bytes, self.workers, self._batch_bases,
+            job.memory, self.index.n_bytes, self.workers, self.batch_bases,
             sorts=job.sort is not None, helper_bytes=helper_bytes, n_streams=n_streams,
+            member_bases=self.member_bases,
         )  # fmt: skip
-        log_memory(
-            self.index.n_bytes, self.workers, plan.batch_bases, plan.sort_bytes, helper_bytes,
-            n_streams,
-        )  # fmt: skip
+        log_memory(self.index.n_bytes, self.workers, plan, helper_bytes, n_streams)
         return plan
 
     def end_of_mapping(self) -> None:

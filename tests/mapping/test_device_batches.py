@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -25,8 +26,9 @@ from mapper.mapping.stages import (
     rescue_mates,
     seed_long_reads,
 )
+from mapper.mapping.stats import RunStats
 from mapper.pair.insert_size import model_from
-from mapper.params import DEVICE_BATCH_BASES
+from mapper.params import DEVICE_BATCH_BASES, LEAST_MEMBER_BASES, MEMBER_BASES, MapParams
 from mapper.seed.pack import pack_reads
 from tests.end_to_end.test_formats_in import import_pairs
 from tests.helpers.mapping_runs import map_to
@@ -234,3 +236,15 @@ def test_a_share_is_what_its_reads_alone_would_give(world) -> None:
         assert part.n_reads == end - start
         assert np.array_equal(part.bases, batch_of(letters[start:end]).bases)
         assert part.base_offsets.tolist() == batch_of(letters[start:end]).base_offsets.tolist()
+
+
+def test_large_files_have_large_batches(world) -> None:
+    pytest.importorskip("numba_cuda")
+    stages = cast(Any, CpuAsDevice(world.index, (0,)))
+    backend = device_batches.CudaBackend(stages, MapParams(), RunStats())
+    found = [
+        backend.member_bases(DEVICE_BATCH_BASES, 16, n_bytes)
+        for n_bytes in (0, 10**8, 10**9, 10**10)
+    ]
+    assert found == [LEAST_MEMBER_BASES, LEAST_MEMBER_BASES, 10**9 // 96, MEMBER_BASES]
+    assert backend.member_bases(5_000_000, 16, 10**10) == 5_000_000

@@ -24,12 +24,20 @@ from mapper.mapping.memory_plan import (
     PROCESS_BYTES,
     SORT_BYTES_PER_THREAD,
     SPILLING_BYTES_PER_THREAD,
+    MemoryPlan,
     device_batch_bases,
     mapping_bytes,
     plan_memory,
 )
 from mapper.parallel.pool import share_threads
-from mapper.params import BATCH_BASES, DEVICE_BATCH_BASES, DEVICE_STREAMS, IndexParams
+from mapper.params import (
+    BATCH_BASES,
+    DEVICE_BATCH_BASES,
+    DEVICE_STREAMS,
+    LEAST_MEMBER_BASES,
+    MEMBER_BASES,
+    IndexParams,
+)
 from tests.helpers.mapping_runs import World, build_world
 
 ROOT = Path(__file__).parents[2]
@@ -38,8 +46,8 @@ ROOT = Path(__file__).parents[2]
 def test_without_a_bound_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory_plan, "available_bytes", lambda: 10**12)
     sorting = 8 * SORT_BYTES_PER_THREAD
-    assert plan_memory(None, 10**9, 8, 3_000_000) == (3_000_000, 0)
-    assert plan_memory(None, 10**9, 8, 3_000_000, sorts=True) == (3_000_000, sorting)
+    assert plan_memory(None, 10**9, 8, 3_000_000) == (3_000_000, 3_000_000, 0)
+    assert plan_memory(None, 10**9, 8, 3_000_000, sorts=True) == (3_000_000, 3_000_000, sorting)
     monkeypatch.setattr(memory_plan, "available_bytes", lambda: 10**9)
     assert plan_memory(None, 10**9, 8, 3_000_000, sorts=True).sort_bytes == 5 * 10**8
 
@@ -48,7 +56,7 @@ def test_without_a_bound_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_sorted_records_have_what_mapping_leaves(n_streams: int) -> None:
     for bound in range(12 * 10**9, 60 * 10**9, 3 * 10**9):
         plan = plan_memory(bound, 10**9, 8, 3_000_000, sorts=True, n_streams=n_streams)
-        mapping = mapping_bytes(10**9, 8, plan.batch_bases, n_streams)
+        mapping = mapping_bytes(10**9, 8, plan.batch_bases, n_streams, plan.member_bases)
         assert plan.sort_bytes >= LEAST_SORT_BYTES
         spilling = SPILLING_BYTES_PER_THREAD * (8 + 2)
         assert mapping + spilling + plan.sort_bytes <= bound
@@ -85,12 +93,39 @@ def test_groups_for_a_device_fill_the_bound_and_do_not_exceed_it(n_streams: int)
     least = mapping_bytes(10**9, 4, 0, n_streams)
     for bound in range(least + 200_000_000, least + 12_000_000_000, 600_000_000):
         plan = plan_memory(bound, 10**9, 4, 30_000_000, n_streams=n_streams)
-        assert mapping_bytes(10**9, 4, plan.batch_bases, n_streams) <= bound
+        members = plan.member_bases
+        assert mapping_bytes(10**9, 4, plan.batch_bases, n_streams, members) <= bound
+        if members == plan.batch_bases:
+            members += 1  # the group is one batch, which would grow with it
         assert (
             plan.batch_bases == 30_000_000
-            or mapping_bytes(10**9, 4, plan.batch_bases + 1, n_streams) > bound
+            or mapping_bytes(10**9, 4, plan.batch_bases + 1, n_streams, members) > bound
         )
     assert plan.batch_bases == 30_000_000
+
+
+def test_batches_of_the_host_are_large_where_there_is_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def members(bound: int | None, wanted: int = MEMBER_BASES) -> int:
+        plan = plan_memory(
+            bound, 10**9, 16, DEVICE_BATCH_BASES, sorts=True, n_streams=3, member_bases=wanted
+        )
+        assert plan.sort_bytes >= LEAST_SORT_BYTES
+        return plan.member_bases
+
+    found = [members(bound) for bound in range(12 * 10**9, 40 * 10**9, 10**9)]
+    assert found == sorted(found)
+    assert found[0] < 9_000_000
+    assert found[-1] == MEMBER_BASES
+    assert members(7 * 10**9) == LEAST_MEMBER_BASES
+    assert members(40 * 10**9, 8_000_000) == 8_000_000
+    monkeypatch.setattr(memory_plan, "available_bytes", lambda: 64 * 10**9)
+    assert members(None) == MEMBER_BASES
+    monkeypatch.setattr(memory_plan, "available_bytes", lambda: 10**9)
+    assert members(None) == LEAST_MEMBER_BASES
+    monkeypatch.setattr(memory_plan, "available_bytes", lambda: None)
+    assert members(None) == MEMBER_BASES
 
 
 def test_what_cannot_fit_is_refused_with_what_would() -> None:
@@ -203,10 +238,11 @@ def test_map_stays_under_what_it_says(world: World, tmp_path: Path, options: lis
 def test_what_is_not_there_is_warned_of(monkeypatch, caplog) -> None:
     monkeypatch.setattr(memory_plan, "available_bytes", lambda: 400_000_000)
     with caplog.at_level("INFO", logger="mapper"):
-        memory_plan.log_memory(10**10, 1, 10**6, 0)
+        plan = MemoryPlan(10**6, 10**6, 0)
+        memory_plan.log_memory(10**10, 1, plan)
         assert "about 10.35 GB of memory are needed, 10.00 GB of it" in caplog.text
         assert "available" not in caplog.text
-        memory_plan.log_memory(10**10, 4, 10**6, 0)
+        memory_plan.log_memory(10**10, 4, plan)
     assert "0.40 GB are available: memory makes batches smaller" in caplog.text
 
 
@@ -259,6 +295,9 @@ def test_a_plan_for_map_is_what_map_says(capsys) -> None:
     ids=["3.1 Gbp", "4.4 Gbp"],
 )
 def test_what_map_took_with_a_device_is_covered_with_a_margin(bases: int, peak: float) -> None:
-    """benchmarks/results/whole_genome_{3.1G,4.4G}.md: H200, 16 threads, 2 x 150, 30 M a batch."""
-    said = mapping_bytes(index_bytes(bases, IndexParams()), 16, 30_000_000, DEVICE_STREAMS)
+    """benchmarks/results/whole_genome_{3.1G,4.4G}.md: H200, 16 threads, 2 x 150, groups of 30 M,
+    batches of 6 M."""
+    said = mapping_bytes(
+        index_bytes(bases, IndexParams()), 16, 30_000_000, DEVICE_STREAMS, 6_000_000
+    )
     assert 1.05 * peak < said < 1.5 * peak
