@@ -32,6 +32,7 @@ from mapper.seed.rounds import (
     seed_read,
     write_seeds,
 )
+from mapper.seed.together import READS_TOGETHER, diagonals_of, new_seed_group, search_group
 from mapper.sorting.record_order import stable_order
 
 
@@ -49,9 +50,13 @@ def _new_scratch(max_seeds: int, max_hits: int) -> SeedScratch:
     )
 
 
+def _rows_in_work(n: int) -> RowsInWork:
+    return RowsInWork(np.empty(n, np.int64), np.empty(n, np.int32))
+
+
 @driver
 def _seed_reads(fm, present, bases, base_offsets, planes, word_offsets, params, chosen, scratch,
-                working):  # fmt: skip
+                working, group, located):  # fmt: skip
     n_reads = len(base_offsets) - 1
     max_hits = len(scratch.diag)
     seed_offsets = np.zeros(n_reads + 1, np.int64)
@@ -63,14 +68,27 @@ def _seed_reads(fm, present, bases, base_offsets, planes, word_offsets, params, 
         np.empty(capacity, np.int32),
     )  # fmt: skip
     total = np.int64(0)
+    group_start = group_end = np.int64(0)
     for read in range(n_reads):
+        if params.first_round == 0 and read == group_end:
+            group_start = np.int64(read)
+            group_end = search_group(
+                fm, bases, base_offsets, planes, word_offsets, chosen, group_start, params, scratch,
+                group, located,
+            )  # fmt: skip
         if not chosen[read]:
             seed_offsets[read + 1] = total
             continue
-        n_diags, disjoint, was_thinned = seed_read(
-            fm, present, bases, base_offsets[read], base_offsets[read + 1], planes,
-            word_offsets[read], params, max_hits, scratch, working,
-        )  # fmt: skip
+        n_diags, disjoint, was_thinned = np.int64(0), np.int64(0), False
+        if params.first_round == 0:
+            n_diags, disjoint, was_thinned = diagonals_of(
+                fm, group, read - group_start, params, scratch, working, located
+            )
+        if n_diags == 0:
+            n_diags, disjoint, was_thinned = seed_read(
+                fm, present, bases, base_offsets[read], base_offsets[read + 1], planes,
+                word_offsets[read], params, max_hits, scratch, working,
+            )  # fmt: skip
         if n_diags < 0:
             raise RuntimeError("more seeds than any read has: a bug in fmwave")
         guarantee[read] = disjoint
@@ -121,13 +139,16 @@ def seed_reads(
     """
     longest = int(longest_row(reads.base_offsets))
     scratch = _new_scratch(most_seeds(longest), params.max_hits)
-    working = RowsInWork(np.empty(params.max_hits, np.int64), np.empty(params.max_hits, np.int32))
+    working, located = (
+        _rows_in_work(params.max_hits),
+        _rows_in_work(READS_TOGETHER * params.max_hits),
+    )
     kmers = KmerFilter(present, np.empty(((longest + 63) // 64 + 1, 2), np.uint64))
     if chosen is None:
         chosen = np.ones(reads.n_reads, np.bool_)
     columns = _seed_reads(
         index, kmers, reads.bases, reads.base_offsets, packed.planes, packed.word_offsets,
-        params, chosen, scratch, working,
+        params, chosen, scratch, working, new_seed_group(), located,
     )  # fmt: skip
     return SeedBatch(*columns)
 

@@ -116,33 +116,35 @@ def add_diagonal(scratch, n_diags, seed, diagonal):
 
 
 @core
-def locate_rows(fm, scratch, seed, step, n_rows, n_diags, working, n_done):
+def locate_rows(fm, scratch, seed, step, n_rows, n_diags, working, located, n_done):
     """Locate `n_rows` rows of a seed, every `step`-th, and add their diagonals.
 
     Parameters
     ----------
-    working
-        As in :func:`find_diagonals`.
+    working, located
+        As in :func:`collect_diagonals`.
     n_done
-        Where the rows have been located already, the first in ``working.rows``; else -1.
+        Where the rows have been located already, the first in ``located.rows``; else -1.
 
     Returns
     -------
     The number of known diagonals, or DIAGONALS_FULL.
     """
     row = scratch.sa_lo[seed]
-    if working is not None and row >= 0 and n_done < 0:
+    is_done = n_done >= 0
+    if working is not None and row >= 0 and not is_done:
         for i in range(n_rows):
             working.rows[i] = row + i * step
         locate_together(fm, working, n_rows)
-        n_done = np.int64(0)
     for i in range(n_rows):
         text_pos = ~row
         if row >= 0:
-            if working is not None:
-                text_pos = working.rows[n_done + i]
-            else:
+            if working is None:
                 text_pos = locate(fm, row + i * step)
+            elif is_done:
+                text_pos = located.rows[n_done + i]
+            else:
+                text_pos = working.rows[i]
             if not clean_hit(fm, text_pos, scratch.length[seed]):
                 continue
         diagonal = 2 * (text_pos - scratch.start[seed]) + scratch.strand[seed]
@@ -153,15 +155,16 @@ def locate_rows(fm, scratch, seed, step, n_rows, n_diags, working, n_done):
 
 
 @core
-def locate_rarest(fm, scratch, n_seeds, max_occ, max_hits, working):
-    """Locate the rows of the rarest seeds together, as many as all have room for.
+def list_rarest(scratch, n_seeds, max_occ, max_hits, working, n_rows):
+    """List the rows of the rarest seeds, as many as all have room for, to be located together.
 
     Returns
     -------
-    The number of these seeds, the first of ``scratch.order``. Their rows are located one after the
-    other in ``working.rows``, but for those of seeds whose place is known.
+    n_rare, n_rows
+        The number of these seeds, the first of ``scratch.order``. Their rows follow the `n_rows`
+        that ``working.rows`` has, one after the other, but for those of seeds whose place is known.
     """
-    n_rows = n_hits = np.int64(0)
+    n_hits = np.int64(0)
     n_rare = np.int64(0)
     while n_rare < n_seeds:
         seed = scratch.order[n_rare]
@@ -174,8 +177,7 @@ def locate_rarest(fm, scratch, n_seeds, max_occ, max_hits, working):
                 working.rows[n_rows] = row
                 n_rows += 1
         n_rare += 1
-    locate_together(fm, working, n_rows)
-    return n_rare
+    return n_rare, n_rows
 
 
 @core
@@ -198,12 +200,29 @@ def find_diagonals(fm, scratch, n_seeds, max_occ, max_hits, working):
         Number of seeds that were not located because the read has enough hits already.
     """
     sort_by_rows(scratch, n_seeds)
+    n_rare = np.int64(0)
+    if working is not None:
+        n_rare, n_rows = list_rarest(scratch, n_seeds, max_occ, max_hits, working, np.int64(0))
+        locate_together(fm, working, n_rows)
+    return collect_diagonals(
+        fm, scratch, n_seeds, n_rare, max_occ, max_hits, working, working, np.int64(0)
+    )
+
+
+@core
+def collect_diagonals(fm, scratch, n_seeds, n_rare, max_occ, max_hits, working, located, n_done):
+    """Fill the scratch with the diagonals of a read's seeds, in their order by rows.
+
+    Parameters
+    ----------
+    n_rare, located, n_done
+        How many seeds have been located, the first of their rows at ``located.rows[n_done]``.
+    scratch, working
+        As in :func:`find_diagonals`, which has the results.
+    """
     clear_diagonals(scratch)
     n_diags = np.int64(0)
     n_over_budget = np.int64(0)
-    n_rare = n_done = np.int64(0)
-    if working is not None:
-        n_rare = locate_rarest(fm, scratch, n_seeds, max_occ, max_hits, working)
     for i in range(n_seeds):
         seed = scratch.order[i]
         n_rows = scratch.sa_hi[seed] - scratch.sa_lo[seed]
@@ -217,7 +236,7 @@ def find_diagonals(fm, scratch, n_seeds, max_occ, max_hits, working):
             n_located = min(n_rows, np.int64(min(max_occ, max_hits)))
         is_done = i < n_rare
         n_diags = locate_rows(
-            fm, scratch, seed, step, n_located, n_diags, working,
+            fm, scratch, seed, step, n_located, n_diags, working, located,
             n_done if is_done else np.int64(-1),
         )  # fmt: skip
         if n_diags < 0:

@@ -102,44 +102,25 @@ def rows_compared(fm, seed_len):
 
 
 @core
-def narrow_seeds(fm, codes, seed_len, scratch, first, n, prefetching):
+def narrow_seeds(fm, codes, seed_len, scratch, first, n):
     """Search seeds until each is complete or has at most one row left.
 
-    All seeds take a step in turn: memory accesses of different seeds overlap, those of one seed
-    do not. Where few bases remain beyond the table's k, seeds with one row are completed as
-    well (on the CPU): if the read is not of this text, most fail at the first of these bases.
-    The seeds that occur are the same either way.
+    All seeds take a step in turn. A device runs this: its threads hide the time that memory takes.
 
     Parameters
     ----------
     scratch
         Rows ``first:first + n`` hold ``start`` (on `codes`) and ``strand``; ``sa_lo``,
         ``sa_hi`` and ``length`` get the rows of the last ``length`` bases of each pattern.
-    asks
-        None on a device, whose threads hide the latency. Anything else prefetches memory: above
-        all the k-mer table, which is in no cache.
     """
-    most_rows = np.int64(1)
-    if prefetching is not None:
-        most_rows = rows_compared(fm, seed_len)
-        for i in range(first, first + n):
-            start = np.int64(scratch.start[i])
-            kmer = table_kmer(fm, codes, start, start + seed_len, scratch.strand[i])
-            scratch.sa_lo[i] = kmer
-            prefetch(fm.kmer_starts, kmer)
     for row in range(np.int32(first), np.int32(first + n)):
         i = np.uint32(row)
         start = np.int64(scratch.start[i])
-        if prefetching is not None:
-            kmer = scratch.sa_lo[i]
-        else:
-            kmer = table_kmer(fm, codes, start, start + seed_len, scratch.strand[i])
+        kmer = table_kmer(fm, codes, start, start + seed_len, scratch.strand[i])
         sa_lo, sa_hi, length = begin_seed(fm, kmer)
         scratch.sa_lo[i] = sa_lo
         scratch.sa_hi[i] = sa_hi
         scratch.length[i] = length
-        if prefetching is not None:
-            prefetch_step(fm, sa_lo, sa_hi, length == seed_len or sa_hi - sa_lo <= most_rows)
     seed_len = np.int32(seed_len)
     is_alive = n > 0
     while is_alive:
@@ -149,7 +130,7 @@ def narrow_seeds(fm, codes, seed_len, scratch, first, n, prefetching):
             sa_lo = scratch.sa_lo[i]
             sa_hi = scratch.sa_hi[i]
             length = scratch.length[i]
-            if length < seed_len and sa_lo + most_rows < sa_hi:
+            if length < seed_len and sa_lo + 1 < sa_hi:
                 start = np.int64(scratch.start[i])
                 base = pattern_base(codes, start, start + seed_len, scratch.strand[i], length)
                 sa_lo, sa_hi = extend_left(fm, base, sa_lo, sa_hi)
@@ -157,9 +138,54 @@ def narrow_seeds(fm, codes, seed_len, scratch, first, n, prefetching):
                 scratch.sa_hi[i] = sa_hi
                 scratch.length[i] = length + 1
                 is_alive = True
-                if prefetching is not None:
-                    is_last = length + 1 == seed_len or sa_hi - sa_lo <= most_rows
-                    prefetch_step(fm, sa_lo, sa_hi, is_last)
+
+
+@core
+def base_ahead(codes, seed_len, scratch, row):
+    """Return the base by which the pattern of a row of `scratch` grows next."""
+    start = np.int64(scratch.start[row])
+    return pattern_base(codes, start, start + seed_len, scratch.strand[row], scratch.length[row])
+
+
+@core
+def narrow_together(fm, codes, seed_len, scratch, first, n):
+    """Search seeds as :func:`narrow_seeds` does, on the CPU: memory is fetched beforehand.
+
+    Memory accesses of different seeds overlap, those of one seed do not; above all those of the
+    k-mer table, which is in no cache. Where few bases remain beyond the table's k, seeds with one
+    row are completed as well: if the read is not of this text, most fail at the first of these
+    bases. The seeds that occur are the same either way.
+    """
+    for row in range(first, first + n):
+        start = np.int64(scratch.start[row])
+        kmer = table_kmer(fm, codes, start, start + seed_len, scratch.strand[row])
+        scratch.sa_lo[row] = kmer
+        prefetch(fm.kmer_starts, kmer)
+    most_rows = rows_compared(fm, seed_len)
+    going = scratch.order  # free until the seeds are sorted
+    n_going = np.int64(0)
+    for row in range(first, first + n):
+        sa_lo, sa_hi, length = begin_seed(fm, scratch.sa_lo[row])
+        scratch.sa_lo[row], scratch.sa_hi[row], scratch.length[row] = sa_lo, sa_hi, length
+        goes_on = length < seed_len and sa_hi - sa_lo > most_rows
+        prefetch_step(fm, sa_lo, sa_hi, not goes_on)
+        if goes_on:
+            going[first + n_going] = row
+            n_going += 1
+    while n_going > 0:
+        n_left = np.int64(0)
+        for i in range(first, first + n_going):
+            row = going[i]
+            base = base_ahead(codes, seed_len, scratch, row)
+            sa_lo, sa_hi = extend_left(fm, base, scratch.sa_lo[row], scratch.sa_hi[row])
+            length = scratch.length[row] + 1
+            scratch.sa_lo[row], scratch.sa_hi[row], scratch.length[row] = sa_lo, sa_hi, length
+            goes_on = length < seed_len and sa_hi - sa_lo > most_rows
+            prefetch_step(fm, sa_lo, sa_hi, not goes_on)
+            if goes_on:
+                going[first + n_left] = row
+                n_left += 1
+        n_going = n_left
 
 
 @core
@@ -226,12 +252,11 @@ def lengthen_together(fm, codes, seed_len, first_base, end_base, extend_over, sc
         n_left = np.int64(0)
         for j in range(first, first + n_growing):
             i = growing[j]
-            start, strand = np.int64(scratch.start[i]), scratch.strand[i]
-            length = np.int64(scratch.length[i])
-            room = start - first_base if strand == 0 else end_base - start - seed_len
+            start, length = np.int64(scratch.start[i]), np.int64(scratch.length[i])
+            room = start - first_base if scratch.strand[i] == 0 else end_base - start - seed_len
             if length >= seed_len + room:
                 continue
-            base = pattern_base(codes, start, start + seed_len, strand, length)
+            base = base_ahead(codes, seed_len, scratch, i)
             sa_lo, sa_hi = extend_left(fm, base, scratch.sa_lo[i], scratch.sa_hi[i])
             if sa_lo >= sa_hi:
                 continue

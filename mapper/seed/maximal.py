@@ -31,7 +31,7 @@ from mapper.seed.exact import (
     begin_seed,
     lengthen_seed,
     lengthen_together,
-    narrow_seeds,
+    narrow_together,
     pattern_base,
     rows_compared,
     table_kmer,
@@ -107,7 +107,7 @@ def search_windows(fm, codes, first, clean, clean_end, step, n, params, scratch)
         for strand in range(2):
             scratch.start[2 * i + strand] = start
             scratch.strand[2 * i + strand] = strand
-    narrow_seeds(fm, codes, params.seed_len, scratch, 0, 2 * n, True)
+    narrow_together(fm, codes, params.seed_len, scratch, 0, 2 * n)
     lengthen_together(
         fm, codes, params.seed_len, clean, clean_end, params.extend_over, scratch, 0, 2 * n
     )

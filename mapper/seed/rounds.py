@@ -23,6 +23,7 @@ from mapper.seed.exact import (
     lengthen_together,
     n_disjoint,
     narrow_seeds,
+    narrow_together,
     seed_start,
 )
 
@@ -136,6 +137,23 @@ def count_absent(first, last, step, seed_len, n_disjoint, last_end):
     period = (seed_len + step - 1) // step * step
     n_more = (last - start) // period
     return n_disjoint + n_more + 1, start + n_more * period + seed_len
+
+
+@core
+def count_forward(start, seed_len, length, n_disjoint, last_end):
+    """Count a located seed of strand 0 if it lies behind `last_end`; return both counts anew."""
+    # Lengthened to the left: ends stay in order, the first that fits is kept.
+    if start + seed_len - length >= last_end:
+        return n_disjoint + 1, start + seed_len
+    return n_disjoint, last_end
+
+
+@core
+def count_reverse(start, length, n_disjoint, last_end):
+    """Count a located seed of strand 1 if it lies behind `last_end`; return both counts anew."""
+    if start >= last_end:
+        return n_disjoint + 1, start + length
+    return n_disjoint, min(last_end, start + length)
 
 
 @core
@@ -272,8 +290,10 @@ def _search_round(fm, present, codes, read_start, read_end, planes, word, seed_l
             )  # fmt: skip
             if n_listed < 0:
                 return np.int64(SEEDS_FULL), n_tried, np.int64(0), thinned
-            narrow_seeds(fm, codes, seed_len, scratch, n_seeds, n_listed, present)
-            if present is not None:
+            if present is None:
+                narrow_seeds(fm, codes, seed_len, scratch, n_seeds, n_listed)
+            else:
+                narrow_together(fm, codes, seed_len, scratch, n_seeds, n_listed)
                 lengthen_together(
                     fm, codes, seed_len, clean, stretch_end, params.extend_over, scratch, n_seeds,
                     n_listed,
@@ -306,15 +326,11 @@ def _search_round(fm, present, codes, read_start, read_end, planes, word, seed_l
                 if not located:
                     continue
                 if strand == 0:
-                    # Lengthened to the left: ends stay in order, the first that fits is kept.
-                    if start + seed_len - length >= last_end_0:
-                        disjoint_0 += 1
-                        last_end_0 = start + seed_len
-                elif start >= last_end_1:
-                    disjoint_1 += 1
-                    last_end_1 = start + length
+                    disjoint_0, last_end_0 = count_forward(
+                        start, seed_len, length, disjoint_0, last_end_0
+                    )
                 else:
-                    last_end_1 = min(last_end_1, start + length)
+                    disjoint_1, last_end_1 = count_reverse(start, length, disjoint_1, last_end_1)
         last = clean + (n_starts - 1) * step
         if next_0 <= last and step > 0:
             disjoint_0, last_end_0 = count_absent(

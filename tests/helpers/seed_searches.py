@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from mapper.index.fm import FMIndex
 from mapper.seed.diagonals import SeedScratch, table_size
-from mapper.seed.exact import complete_unique, lengthen_seed, narrow_seeds
+from mapper.seed.exact import complete_unique, lengthen_seed, narrow_seeds, narrow_together
 
 Seed = tuple[int, int, int, int, int]
 """Start on its strand, length, strand, rows."""
@@ -32,8 +34,8 @@ def search_seed(
 ) -> tuple[int, int, int]:
     """Return a seed's rows and final length, by index alone: as on a device, and as on the CPU."""
     found = [
-        _search(fm, codes, start, end, strand, room, extend_over, prefetching)
-        for prefetching in (None, 0)
+        _search(fm, codes, start, end, strand, room, extend_over, narrow)
+        for narrow in (narrow_seeds, narrow_together)
     ]
     assert found[0] == found[1]
     return found[0]
@@ -41,10 +43,10 @@ def search_seed(
 
 def _search(
     fm: FMIndex, codes: np.ndarray, start: int, end: int, strand: int, room: int,
-    extend_over: int, prefetching: int | None,
+    extend_over: int, narrow: Callable[..., None],
 ) -> tuple[int, int, int]:  # fmt: skip
     scratch = scratch_of([(start, 0, strand, 0, 0)])
-    narrow_seeds(fm, codes, end - start, scratch, 0, 1, prefetching)
+    narrow(fm, codes, end - start, scratch, 0, 1)
     sa_lo, sa_hi, length = scratch.sa_lo[0], scratch.sa_hi[0], scratch.length[0]
     if sa_lo == sa_hi:
         return 0, 0, end - start
