@@ -46,8 +46,9 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 MEMBERS_PER_THREAD = 6
-"""Batches that each thread has at least, so that none is without work for long at the end of a run.
-A base of FASTQ is taken for a byte of the file: compressed, it has less."""
+"""Large batches are made no larger than that each thread has so many of them: none is without work
+for long at the end of a run. A byte of the files is taken for a base: more or less what gzip leaves
+of FASTQ, half of what plain text has."""
 
 SWITCH_SECONDS = 0.0002
 """How long a thread may keep the GIL while others wait for it. Threads that queue kernels release

@@ -139,10 +139,8 @@ def seed_reads(
     """
     longest = int(longest_row(reads.base_offsets))
     scratch = _new_scratch(most_seeds(longest), params.max_hits)
-    working, located = (
-        _rows_in_work(params.max_hits),
-        _rows_in_work(READS_TOGETHER * params.max_hits),
-    )
+    working = _rows_in_work(params.max_hits)
+    located = _rows_in_work(READS_TOGETHER * params.max_hits)
     kmers = KmerFilter(present, np.empty(((longest + 63) // 64 + 1, 2), np.uint64))
     if chosen is None:
         chosen = np.ones(reads.n_reads, np.bool_)
