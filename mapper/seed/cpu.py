@@ -286,7 +286,7 @@ def find_anchors(
     Distinct anchors, sorted.
     """
     most_rows = SEARCHED_TOGETHER * params.max_occ
-    working = RowsInWork(np.empty(most_rows, np.int64), np.empty(most_rows, np.int32))
+    working = _rows_in_work(most_rows)
     if chosen is None:
         chosen = np.ones(reads.n_reads, np.bool_)
     found_offsets, *found, frequent = _find_anchors(

@@ -3,9 +3,9 @@
 The searches of one read wait for memory: those of its seeds overlap, but few of them go on for
 long, and what follows goes from one place of the index to the next. So the seeds of several reads
 take each step together: the search, the rest of unique seeds, and locating. The seeds and diagonals
-of a read are the same as those of :func:`mapper.seed.rounds.seed_read`, which devices run for every
-read, and the CPU for those that need more than the first round, have ambiguous bases, or more seeds
-than there is room for.
+of a read are the same as those of :func:`mapper.seed.rounds.seed_read`. Devices run that for every
+read. The CPU runs it for reads that need more rounds, have ambiguous bases, or have more seeds than
+a group has rows.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ def _place_unique(fm, planes, word, read_start, read_end, seed_len, group, read,
 
 @core
 def _complete(fm, codes, seed_len, group, n_pending):
-    """Search the rest of unique seeds; those that do not occur have no rows then."""
+    """Search the remaining bases of unique seeds; an absent seed gets an empty interval."""
     while n_pending > 0:
         n_left = np.int64(0)
         for i in range(n_pending):
@@ -207,7 +207,7 @@ def _keep_occurring(read_start, read_end, seed_len, max_occ, group, read):
         strand, start = group.strand[row], np.int64(group.start[row])
         sa_lo, sa_hi = group.sa_lo[row], group.sa_hi[row]
         occurs = sa_lo < sa_hi
-        # Of unique seeds, and of those that do not occur, not all bases need have been searched.
+        # The search of a unique or absent seed may have stopped before its last base.
         length = max(np.int64(seed_len), np.int64(group.length[row]))
         located = not occurs or sa_hi - sa_lo <= max_occ
         thinned = thinned or length > seed_len or not located
