@@ -46,16 +46,20 @@ PER_MATCH = 6.02
 
 PER_DIFFERENCE, PER_DIFFERENCE_SHORT = 5.0, 20.0
 """Least quality for each difference from the second-best alignment that the best one lacks, of long
-and of short reads (:mod:`mapper.extend.by_length`): the share by which scores differ says little
-where two copies of a repeat differ in few places. The second is what ``PairParams.quality_alone``
-makes of a mismatch; the lead of a long read is what is left of many differences, some of them for
-the other copy."""
+and of short reads (:mod:`mapper.extend.by_length`), and most quality where it lacks fewer than two.
+The share by which scores differ says little where two copies of a repeat differ in few places. The
+second is what ``PairParams.quality_alone`` makes of a mismatch; the lead of a long read is what is
+left of many differences, some of them for the other copy."""
 
 
 @core
 def long_quality(read_len, score, second, n_near, chain_score, second_chain, identity, unique,
                  match, mismatch):  # fmt: skip
     """Return the mapping quality of an alignment.
+
+    It is 0 where the second-best alignment is at most a match behind: one base more at an end, or
+    one less in a gap, does not tell two copies of a repeat apart. Less than two differences may be
+    an error of the read, and give no more than one difference does.
 
     Parameters
     ----------
@@ -82,11 +86,17 @@ def long_quality(read_len, score, second, n_near, chain_score, second_chain, ide
     weight = unique * min(1.0, chain_score / SURE_BASES)
     quality = identity * weight * SCALE * (1.0 - share) * math.log(max(score / match, 1.0))
     if second > 0:
-        lead = max(score - second, 0)
+        lead = score - second
+        if lead <= match:
+            return 0.0
         quality = min(quality, PER_MATCH * identity * identity * lead / match)
         share = shortness(read_len) / SHARES
         per_difference = PER_DIFFERENCE + share * (PER_DIFFERENCE_SHORT - PER_DIFFERENCE)
-        quality = max(quality, weight * per_difference * lead / (match + mismatch))
+        n_differences = lead / (match + mismatch)
+        if n_differences < 2:
+            n_differences = min(n_differences, 1.0)
+            quality = min(quality, per_difference)
+        quality = max(quality, weight * per_difference * n_differences)
     quality -= 4.343 * math.log(n_near + 1.0)
     return min(max(quality, 0.0), np.float64(MAX_MAPQ))
 

@@ -56,6 +56,19 @@ def test_quality_grows_with_the_lead() -> None:
     assert leads[1] < 10 and leads[-1] == 60.0
 
 
+def test_a_lead_of_one_match_is_none() -> None:
+    assert quality(second=8999, second_chain=40) == 0.0
+    assert quality(second=8998, second_chain=40) > 0.0
+    assert quality(match=2, mismatch=8, second=8998, second_chain=40) == 0.0
+
+
+def test_less_than_two_differences_may_be_errors() -> None:
+    """Even where the second chain is far behind."""
+    least, most = (quality(second=9000 - lead, second_chain=40, n_near=0) for lead in (4, 9))
+    assert least == most < 6
+    assert quality(second=8990, second_chain=40, n_near=0) > 20
+
+
 def test_short_chains_and_frequent_seeds_are_less_sure() -> None:
     assert quality(chain_score=60, score=80) < 30
     assert 0 < quality(unique=0.05) < quality(unique=0.1) <= 60
