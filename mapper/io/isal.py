@@ -11,10 +11,11 @@ where a trial shows that they do not do what zlib does. The callers (:mod:`mappe
 
 **Reproducible bytes.** ISA-L's deflate of level 1 for x86 (isal 1.9 at least) inserts the third
 position of its input at a hash computed from the address of its state instead of the bytes there.
-If that equals the hash of one of the first three positions, matches with them may differ. The
-stream is valid, but about one block in 20 000 differed between two runs, and one in 40 of
-blocks of 100 bytes, for which ISA-L takes fewer bits of the hash. :func:`deflate` therefore chooses
-an address for the state whose hash differs from these three.
+If that equals the hash of one of the first three positions, matches with them may differ; and as
+distances are taken modulo 32 kB, so may matches with the positions 32 kB further on. The stream is
+valid, but about one block in 20 000 differed between two runs, and one in 40 of blocks of 100
+bytes, for which ISA-L takes fewer bits of the hash. :func:`deflate` therefore chooses an address
+for the state whose hash differs from all of these.
 """
 
 from __future__ import annotations
@@ -44,6 +45,9 @@ WORKSPACE_BYTES = ((_N_PLACES - 1) << _PAGE_BITS) + _STATE_BYTES + _LEVEL_BYTES
 
 _MOST_SLOT_BITS = 12
 """Bits of a hash that are compared, at most: no level has a smaller table."""
+
+_WINDOW_BYTES = 1 << 15  # distances are modulo this
+_N_HASHED = 3  # positions of a window, the first ones, of whose slots one may be the state's
 
 _CASTAGNOLI = 0x82F63B78  # CRC-32C, lowest bit first
 
@@ -107,13 +111,25 @@ def _hash(word):
 
 
 @core
-def _place_of_state(address, first, n_bytes):
+def _is_suitable(page, firsts, mask):
+    """Return True if a state whose address begins with `page` cannot affect the bytes."""
+    of_state = _hash(page)
+    for window in range(len(firsts)):
+        for position in range(_N_HASHED):
+            word = firsts[window] >> np.uint64(8 * position)
+            if (of_state ^ _hash(word)) & mask == 0:
+                return False
+    return True
+
+
+@core
+def _place_of_state(address, firsts, n_bytes):
     """Return the first place in a workspace whose address cannot affect the compressed bytes.
 
     Parameters
     ----------
-    first
-        The first 8 bytes of the input (uint64).
+    firsts
+        The first 8 bytes of each window of the input (uint64).
     n_bytes
         Length of the input. Of fewer than 4 kB, ISA-L's table has 2 ** n_bytes.bit_length() slots.
     """
@@ -121,14 +137,9 @@ def _place_of_state(address, first, n_bytes):
     while n_bits < _MOST_SLOT_BITS and (n_bytes >> n_bits) > 0:
         n_bits += 1
     mask = np.uint32((1 << n_bits) - 1)
-    hash0 = _hash(first)
-    hash1 = _hash(first >> np.uint64(8))
-    hash2 = _hash(first >> np.uint64(16))
+    page = np.uint64(address) >> np.uint64(_PAGE_BITS)
     place = np.int64(0)
-    while place < _N_PLACES - 1:
-        found = _hash((np.uint64(address) >> np.uint64(_PAGE_BITS)) + np.uint64(place))
-        if (found ^ hash0) & mask and (found ^ hash1) & mask and (found ^ hash2) & mask:
-            break
+    while place < _N_PLACES - 1 and not _is_suitable(page + np.uint64(place), firsts, mask):
         place += 1
     return place
 
@@ -150,10 +161,15 @@ def deflate(data, n_bytes, level, work, out, start, end):
     -------
     Number of bytes written; -1 if there is not enough room.
     """
-    words = work.view(np.uint64)
-    words[0] = 0
-    _copy(np.uintp(work.ctypes.data), np.uintp(data), np.uintp(min(n_bytes, 8)))
-    start_of_state = _place_of_state(work.ctypes.data, words[0], n_bytes) << _PAGE_BITS
+    firsts = work.view(np.uint64)[: -(-n_bytes // _WINDOW_BYTES)]
+    for window in range(len(firsts)):
+        at = window * _WINDOW_BYTES
+        firsts[window] = 0
+        _copy(
+            np.uintp(firsts[window:].ctypes.data), np.uintp(data + at),
+            np.uintp(min(n_bytes - at, 8)),
+        )  # fmt: skip
+    start_of_state = _place_of_state(work.ctypes.data, firsts, n_bytes) << _PAGE_BITS
     room = work[start_of_state:]
     state = room.ctypes.data
     _deflate_init(np.uintp(state))
