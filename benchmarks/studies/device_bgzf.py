@@ -14,7 +14,6 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from functools import partial
 from typing import Any
-from unittest import mock
 
 import numpy as np
 
@@ -60,11 +59,8 @@ def deflate_rows(codec: nvcomp.Nvcomp, data: bytes) -> None:
     print("| level | blocks | streams | GB/s | ratio |\n|---|---|---|---|---|")
     for level in LEVELS:
         for blocks, streams in DEFLATING:
-            with (
-                mock.patch.object(bgzf_cuda, "DEFLATING_BLOCKS", blocks),
-                mock.patch.object(bgzf_cuda, "DEFLATING_STREAMS", streams),
-                bgzf_cuda.device_deflater(codec, [0], level) as device,
-            ):
+            opened = bgzf_cuda.Streams(streams, blocks)
+            with bgzf_cuda.device_deflater(codec, [0], level, opened) as device:
                 assert device is not None
                 piece = memoryview(data)[: device.blocks_per_task * bgzf.BLOCK_BYTES]
                 packed = bytes(device.compress([piece]))
@@ -84,11 +80,8 @@ def inflate_rows(codec: nvcomp.Nvcomp, data: bytes) -> None:
     table = np.empty((len(data) // bgzf.BLOCK_BYTES + 1, 5), np.int64)
     n_found, _ = find_blocks(packed, 0, len(packed), len(data), table)
     for blocks, streams in INFLATING:
-        with (
-            mock.patch.object(bgzf_cuda, "INFLATING_BLOCKS", blocks),
-            mock.patch.object(bgzf_cuda, "INFLATING_STREAMS", streams),
-            bgzf_cuda.device_inflater(codec, [0]) as device,
-        ):
+        opened = bgzf_cuda.Streams(streams, blocks)
+        with bgzf_cuda.device_inflater(codec, [0], opened) as device:
             assert device is not None
             taken = table[: min(blocks, n_found)].copy()
             n_plain = int(taken[-1, PLAIN_END])

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, wait
 from functools import partial
+from itertools import pairwise
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -45,8 +46,35 @@ HEADER_FIELDS = np.frombuffer(_HEADER_START + b"BC\2\0", np.uint8).copy()
 """The header but for its last two bytes, which hold the block's size."""
 
 Deflate = Callable[[memoryview], bytes]
-Compress = Callable[[Sequence[memoryview]], "bytes | memoryview"]
-"""Return the blocks of data in pieces, each of whole blocks but for its last."""
+
+
+class Spans:
+    """Pieces of arrays, hundreds of which cost no Python object each.
+
+    Parameters
+    ----------
+    arrays
+        uint8, and where its pieces begin, and the last one ends: int64, of each array.
+    """
+
+    def __init__(self, arrays: Sequence[tuple[np.ndarray, np.ndarray]]) -> None:
+        self._arrays = arrays
+        starts = [bounds[:-1] + data.ctypes.data for data, bounds in arrays]
+        sizes = [np.diff(bounds) for _, bounds in arrays]
+        self.table = np.stack([np.concatenate(starts), np.concatenate(sizes)], axis=1)
+        """Address and bytes of each piece: int64, shape (n, 2)."""
+
+    def __iter__(self) -> Iterator[memoryview]:
+        for data, bounds in self._arrays:
+            for first, end in pairwise(bounds.tolist()):
+                yield data.data[first:end]
+
+
+Pieces = Sequence[memoryview] | Spans
+"""Data in pieces, each of whole blocks but for its last."""
+
+Compress = Callable[[Pieces], "bytes | memoryview"]
+"""Return the blocks of data."""
 
 
 class Compressor(Protocol):
@@ -61,8 +89,8 @@ class Compressor(Protocol):
     level: int
     """Compression level, see :func:`deflater`."""
 
-    def compress(self, pieces: Sequence[memoryview]) -> bytes | memoryview:
-        """Return the blocks of data in pieces, each of whole blocks but for its last."""
+    def compress(self, pieces: Pieces) -> bytes | memoryview:
+        """Return the blocks of data."""
 
 
 class Sink(Protocol):
@@ -151,18 +179,21 @@ def _parts_of_block(data: memoryview, deflate: Deflate) -> list[bytes | memoryvi
     return [header, *body, _TRAILER.pack(isal_zlib.crc32(data), len(data))]
 
 
-def _compress_compiled(pieces: Sequence[memoryview], level: int) -> memoryview:
+def _compress_compiled(pieces: Pieces, level: int) -> memoryview:
     """Return the BGZF blocks of `pieces`, of ISA-L's level `level`, in one call without the GIL."""
-    n_blocks = sum(-(-len(piece) // BLOCK_BYTES) for piece in pieces)
+    spans = spans_of(pieces)
+    n_blocks = int((-(-spans[:, 1] // BLOCK_BYTES)).sum())
     out = RECYCLER.empty(n_blocks * MAX_BLOCK)
-    end = _fill_blocks(spans_of(pieces), level, isal.workspace(), out)
+    end = _fill_blocks(spans, level, isal.workspace(), out)
     if end < 0:
         raise RuntimeError("ISA-L finds no room for a block of BGZF")
     return out[:end].data
 
 
-def spans_of(pieces: Sequence[memoryview]) -> np.ndarray:
+def spans_of(pieces: Pieces) -> np.ndarray:
     """Return address and bytes of each piece: int64, shape (n, 2); the caller keeps the pieces."""
+    if isinstance(pieces, Spans):
+        return pieces.table
     return np.array(
         [(np.frombuffer(piece, np.uint8).ctypes.data, len(piece)) for piece in pieces], np.int64
     ).reshape(-1, 2)

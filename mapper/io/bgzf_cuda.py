@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from queue import Empty, SimpleQueue
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -35,6 +35,7 @@ from mapper.io.bgzf import (
     HEADER_FIELDS,
     MAX_BLOCK,
     TRAILER_BYTES,
+    Pieces,
     compress_blocks,
     copy_spans,
     deflater,
@@ -56,12 +57,24 @@ from mapper.parallel.pool import thread_pool
 
 log = logging.getLogger(__name__)
 
-DEFLATING_BLOCKS, INFLATING_BLOCKS = 1024, 256
-"""Blocks of a group: 67 and 17 MB of plain bytes."""
 
-DEFLATING_STREAMS, INFLATING_STREAMS = 4, 3
-"""Groups at a time. A block takes nvCOMP's compressor 10 ms: a few thousand must be under way. In
-fewer, larger groups, as a group's thread waits for the GIL a dozen times."""
+class Streams(NamedTuple):
+    """Streams of a device, and what each does at a time."""
+
+    n: int
+    n_blocks: int  # of a group at most
+
+
+DEFLATING = Streams(4, 1024)
+"""A block takes nvCOMP's compressor 10 ms: a few thousand must be under way. In fewer, larger
+groups, as a group's thread waits for the GIL a dozen times."""
+
+INFLATING = Streams(3, 256)
+"""For reads: groups of 17 MB of plain bytes."""
+
+INFLATING_RANGES = Streams(8, 512)
+"""For ranges of the temporary file of a sort: a group holds one of 16 MB. Threads that find all
+streams busy decompress themselves."""
 
 MEMORY_SHARE = 0.1
 """Share of a device's free memory for blocks, each way; with less, groups are smaller."""
@@ -187,7 +200,7 @@ class _Deflating(_Lane):
         self._slot_addresses = self._space.upload("slot addresses", slots)
         self.run([memoryview(b"\n")])  # the driver loads the kernels, which takes memory too
 
-    def run(self, pieces: Sequence[memoryview]) -> memoryview:
+    def run(self, pieces: Pieces) -> memoryview:
         """Return the BGZF blocks of pieces of data."""
         space = self._space
         starts = np.empty(len(self._slot_addresses) + 1, np.int64)
@@ -356,8 +369,8 @@ class DeviceDeflater(_Lanes[_Deflating]):
         self.blocks_per_task = n_blocks
         self.least_pending = 2 * len(lanes)
 
-    def compress(self, pieces: Sequence[memoryview]) -> memoryview:
-        """Return the blocks of data in pieces, each of whole blocks but for its last."""
+    def compress(self, pieces: Pieces) -> memoryview:
+        """Return the blocks of data."""
         return self._run(_Deflating.run, pieces)
 
 
@@ -416,13 +429,13 @@ def _open_lanes(
 
 @contextmanager
 def device_deflater(
-    codec: Nvcomp, ordinals: Sequence[int], level: int
+    codec: Nvcomp, ordinals: Sequence[int], level: int, streams: Streams = DEFLATING
 ) -> Iterator[DeviceDeflater | None]:
     """Open streams that compress on devices; None if their memory is too small."""
-    work, slot = codec.deflate_sizes(DEFLATING_BLOCKS, BLOCK_BYTES, level)
-    bytes_per_block = work // DEFLATING_BLOCKS + slot + BLOCK_BYTES + MAX_BLOCK
-    for n_streams in (DEFLATING_STREAMS, DEFLATING_STREAMS // 2):
-        n = _blocks_that_fit(ordinals, n_streams, DEFLATING_BLOCKS, bytes_per_block)
+    work, slot = codec.deflate_sizes(streams.n_blocks, BLOCK_BYTES, level)
+    bytes_per_block = work // streams.n_blocks + slot + BLOCK_BYTES + MAX_BLOCK
+    for n_streams in (streams.n, streams.n // 2):
+        n = _blocks_that_fit(ordinals, n_streams, streams.n_blocks, bytes_per_block)
         if n:
             break
     lanes = _open_lanes(ordinals, n_streams if n else 0, lambda i: _Deflating(i, codec, n, level))
@@ -434,10 +447,12 @@ def device_deflater(
 
 
 @contextmanager
-def device_inflater(codec: Nvcomp, ordinals: Sequence[int]) -> Iterator[DeviceInflater | None]:
+def device_inflater(
+    codec: Nvcomp, ordinals: Sequence[int], streams: Streams = INFLATING
+) -> Iterator[DeviceInflater | None]:
     """Open streams that decompress on devices; None if their memory is too small."""
-    n = _blocks_that_fit(ordinals, INFLATING_STREAMS, INFLATING_BLOCKS, 3 * MAX_BLOCK)
-    lanes = _open_lanes(ordinals, INFLATING_STREAMS if n else 0, lambda i: _Inflating(i, codec, n))
+    n = _blocks_that_fit(ordinals, streams.n, streams.n_blocks, 3 * MAX_BLOCK)
+    lanes = _open_lanes(ordinals, streams.n if n else 0, lambda i: _Inflating(i, codec, n))
     if not lanes:
         yield None
         return

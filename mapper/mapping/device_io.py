@@ -70,14 +70,17 @@ def open_device_io(
                 f"{nvcomp.INSTALL}"
             )
         return DeviceIO()
-    from mapper.io.bgzf_cuda import device_deflater, device_inflater
+    from mapper.io.bgzf_cuda import INFLATING_RANGES, device_deflater, device_inflater
 
     @cache
     def open_inflater() -> Inflater | None:
-        return stack.enter_context(device_inflater(codec, ordinals))
+        n_streams = min(INFLATING_RANGES.n, max(threads // 2, 1))
+        streams = INFLATING_RANGES._replace(n=n_streams)
+        return stack.enter_context(device_inflater(codec, ordinals, streams))
 
-    inflater = open_inflater() if threads < FEW_THREADS * len(ordinals) else None
-    deflater = None
+    inflater = deflater = None
+    if threads < FEW_THREADS * len(ordinals):
+        inflater = stack.enter_context(device_inflater(codec, ordinals))
     if compress_on != HOST:
         deflater = stack.enter_context(device_deflater(codec, ordinals, level))
         if deflater is None and compress_on == DEVICE:

@@ -81,6 +81,7 @@ class MemoryPlan(NamedTuple):
     batch_bases: int  # to align at a time
     member_bases: int  # to parse and finish at a time
     sort_bytes: int  # for sorted records; 0 if nothing is sorted
+    freed_bytes: int = 0  # that mapping takes more than the writing of sorted records after it
 
 
 def groups_in_flight(n_streams: int) -> int:
@@ -210,7 +211,7 @@ def plan_memory(
         members = _member_bases(bound or available_bytes(), threads, min(member_bases, batch_bases))
     if bound is None:
         return MemoryPlan(batch_bases, members, sort_bytes_without_bound(threads) if sorts else 0)
-    for_sorting = spilling = 0
+    for_sorting = spilling = freed = 0
     if sorts:
         for_sorting, spilling = LEAST_SORT_BYTES, SPILLING_BYTES_PER_THREAD * (threads + 2)
     beside = helper_bytes + spilling
@@ -238,4 +239,5 @@ def plan_memory(
         # Ranges that are merged into the temporary file may take a share of what records do.
         shared = left * LARGE_RANGES_SHARE // (LARGE_RANGES_SHARE + 1)
         for_sorting = max(shared, LEAST_SORT_BYTES)
-    return MemoryPlan(fitting, min(members, fitting), for_sorting)
+        freed = max(mapping - finishing - (DEVICE_PROCESS_BYTES if n_streams else 0), 0)
+    return MemoryPlan(fitting, min(members, fitting), for_sorting, freed)

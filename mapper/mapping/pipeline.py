@@ -59,7 +59,7 @@ from mapper.pair.insert_size import (
 )
 from mapper.pair.placement import Tally, tally
 from mapper.parallel.buffers import RECYCLER
-from mapper.parallel.pool import MAP, READ, SPILL, WRITE, PriorityPool, share_threads
+from mapper.parallel.pool import MAP, READ, SPARE, SPILL, WRITE, PriorityPool, share_threads
 from mapper.params import MAX_LONG_READ, MAX_READ_LEN
 from mapper.sam_flags import NOT_PRIMARY
 from mapper.seed.exact import resolve_both
@@ -169,7 +169,7 @@ def _map_reads(
 def _inflating(io: DeviceIO, pool: PriorityPool, stats: RunStats) -> SharedInflating | None:
     if io.inflater is None:
         return None
-    return SharedInflating(io.inflater, stats.timed(pool.at(SPILL), "inflate"))
+    return SharedInflating(io.inflater, stats.timed(pool.at(SPARE), "inflate"))
 
 
 @contextmanager
@@ -202,6 +202,7 @@ def _output(
         executor,
         job.threads,
         memory=plan.sort_bytes,
+        freed=plan.freed_bytes,
         spilling=run.stats.timed(run.pool.at(SPILL), "spill"),
         progress=job.progress,
     ) as sorted_output:

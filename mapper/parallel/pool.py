@@ -21,10 +21,9 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from mapper.errors import ResourceError, option
 
-READ, WRITE, MAP, SPILL = range(4)
-"""Priorities, the highest first: input feeds all, output frees memory. What goes to a temporary
-file is sorted by threads that mapping leaves, unless memory runs out: then mapping waits. So is
-done what a device does otherwise."""
+READ, WRITE, SPILL, MAP, SPARE = range(5)
+"""Priorities, the highest first: input feeds all, output frees memory, a temporary file as well.
+What a device does otherwise is for threads that mapping leaves."""
 
 T = TypeVar("T")
 

@@ -23,6 +23,7 @@ from mapper.jit.hashing import hash_bytes
 from mapper.jit.simd import get16, get32
 from mapper.parallel.buffers import RECYCLER, spanning
 from mapper.sam_flags import (
+    DUPLICATE,
     FIRST,
     MATE_REVERSE,
     MATE_UNMAPPED,
@@ -63,6 +64,7 @@ class Entries(NamedTuple):
     first_place: int
     last_place: int  # below the first if there is none
     reach: int  # largest number of bases by which a coordinate lies before its record's position
+    has_marks: bool  # True if a record, examined or not, has the flag of duplicates already
 
 
 _ROW = np.dtype([
@@ -216,15 +218,17 @@ def _fill_entries(data, starts, groups, barcode_tag, rows, libraries):
 
     Returns
     -------
-    Status, record of an error, number of rows, first and last place, reach.
+    Status, record of an error, number of rows, first and last place, reach, if there are marks.
     """
     n_rows = 0
     reach = np.int64(0)
     first, last = np.int64(BEHIND_ALL), np.int64(-1)
+    has_marks = False
     for record in range(len(starts)):
         prefetch_record(data, starts, record)
         at = starts[record]
         flag = get16(data, at + 18)
+        has_marks |= (flag & DUPLICATE) != 0
         if not is_examined(flag):
             end = at + 4 + get32(data, at)
             libraries[record] = library_of(data, tags_at(data, at), end, groups)
@@ -237,7 +241,7 @@ def _fill_entries(data, starts, groups, barcode_tag, rows, libraries):
         quals = cigar + 4 * n_ops + (n_bases + 1) // 2
         end = at + 4 + get32(data, at)
         if quals + n_bases > end or end > len(data):
-            return _BAD_RECORD, record, n_rows, first, last, reach
+            return _BAD_RECORD, record, n_rows, first, last, reach, has_marks
         # A CIGAR of more than 65535 operations is in a tag, and a clip and a gap hold its place.
         is_long = n_ops == 2 and get32(data, cigar) == (n_bases << 4 | 4)
         is_long = is_long and (get32(data, cigar + 4) & 15) == 3
@@ -248,7 +252,7 @@ def _fill_entries(data, starts, groups, barcode_tag, rows, libraries):
         while tag < end:
             following = tag_end(data, tag, end)
             if following < 0:
-                return _BAD_RECORD, record, n_rows, first, last, reach
+                return _BAD_RECORD, record, n_rows, first, last, reach, has_marks
             key, kind = get16(data, tag), data[tag + 2]
             is_text = kind == ord("Z") or kind == ord("H")
             if key == _MC and is_text:
@@ -273,9 +277,9 @@ def _fill_entries(data, starts, groups, barcode_tag, rows, libraries):
             bits |= IS_REVERSE
         if paired:
             if mate_cigar < 0:
-                return _NO_MC, record, n_rows, first, last, reach
+                return _NO_MC, record, n_rows, first, last, reach, has_marks
             if mate_score < 0:
-                return _NO_MS, record, n_rows, first, last, reach
+                return _NO_MS, record, n_rows, first, last, reach, has_marks
             other_ref = get32(data, at + 24)
             mate_start, mate_end = _unclipped_mate_ends(data, mate_cigar, get32(data, at + 28))
             coordinate, other, key_bits = _pair_key(
@@ -303,7 +307,7 @@ def _fill_entries(data, starts, groups, barcode_tag, rows, libraries):
             rows.name[n_rows] = at + FIXED_BYTES
             rows.name_length[n_rows] = name_len
             n_rows += 1
-    return _OK, 0, n_rows, first, last, reach
+    return _OK, 0, n_rows, first, last, reach, has_marks
 
 
 def _table(n_rows: int) -> np.ndarray:
@@ -314,10 +318,10 @@ def _table(n_rows: int) -> np.ndarray:
 
 
 def _entries(
-    table: np.ndarray, names: np.ndarray, bounds: tuple[int, int, int] = (0, -1, 0)
+    table: np.ndarray, names: np.ndarray, bounds: tuple[int, int, int, bool] = (0, -1, 0, False)
 ) -> Entries:
     """Return a table as columns."""
-    columns = (table[column] for column in Entries._fields[:-5])
+    columns = (table[column] for column in Entries._fields[:-6])
     return Entries._make([*columns, table.view(np.int64).reshape(-1, 8), names, *bounds])
 
 

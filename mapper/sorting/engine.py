@@ -277,7 +277,7 @@ def _finish_marked(
     if names is not None:
         mark_others(*records, scanned.libraries, names, verdicts)
     counts = np.zeros((len(marking.libraries.names), len(COUNTS)), np.int64)
-    in_place = options.keeps_sizes
+    in_place = options.keeps_sizes(scanned.entries.has_marks)
     _count_and_flag(
         *records, scanned.libraries, verdicts, options.remove, options.clear, in_place, counts
     )

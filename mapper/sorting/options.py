@@ -8,8 +8,8 @@ from typing import NamedTuple
 from mapper.errors import UsageError, option
 
 LARGE_RANGES_SHARE = 5
-"""Large ranges are merged into the temporary file, or from it, only if all in work take at most one
-part in so many of the memory for records."""
+"""For each so many bytes of memory for records one is kept free for large ranges, which are merged
+into the temporary file or from it only if all in work fit there."""
 
 
 class MarkOptions(NamedTuple):
@@ -21,10 +21,9 @@ class MarkOptions(NamedTuple):
     supplementary: bool = False  # mark other records of a duplicate's name, too
     clear: bool = False  # remove the marks of earlier runs first
 
-    @property
-    def keeps_sizes(self) -> bool:
-        """Whether records only get a flag, which does not change their sizes."""
-        return not (self.optical_distance or self.remove or self.clear)
+    def keeps_sizes(self, has_marks: bool) -> bool:
+        """Whether records, of which some have marks already or none, only get a flag."""
+        return not (self.optical_distance or self.remove or (self.clear and has_marks))
 
 
 _TAG = re.compile("[A-Za-z][A-Za-z0-9]")

@@ -46,7 +46,7 @@ from mapper.io.progress import progress_bar
 from mapper.io.samtools import MAX_BAI_LENGTH, index_files
 from mapper.sorting.bam_index import BamIndex
 from mapper.sorting.engine import Finished, Marking, finished_ranges
-from mapper.sorting.options import MarkOptions, SortOptions
+from mapper.sorting.options import LARGE_RANGES_SHARE, MarkOptions, SortOptions
 from mapper.sorting.ranges import RecordRange, range_bytes
 from mapper.sorting.runs import RecordSorter, Run, SortedRuns, make_run
 from mapper.sorting.saved_runs import SavedRuns
@@ -155,7 +155,7 @@ class SortedOutput:
 @contextmanager
 def open_sorted_output(
     target: SortedTarget, sort: SortOptions, executor: Executor, n_threads: int, *,
-    memory: int, spilling: Executor | None = None, progress: bool = False,
+    memory: int, freed: int = 0, spilling: Executor | None = None, progress: bool = False,
 ) -> Iterator[SortedOutput]:  # fmt: skip
     """Open a file or standard output for sorted records, as a context manager.
 
@@ -170,6 +170,8 @@ def open_sorted_output(
         Their number.
     memory
         Bytes for records; further ones go to a temporary file.
+    freed
+        Bytes that are free when all records have come, and were not before.
     spilling
         Its threads sort what goes there; None for those of `executor`.
     progress
@@ -201,11 +203,12 @@ def open_sorted_output(
         # Runs with a name may be needed again.
         keeps_file = saved is not None or runs.are_in_memory
         release = None if keeps_file else _Release(runs, file, executor)
+        # A share was kept free for what goes to the temporary file.
+        target_bytes = range_bytes(n_threads, memory // LARGE_RANGES_SHARE + freed)
         try:
             output.duplicates = write_sorted(
-                partial(runs.ranges, range_bytes(n_threads, memory)), lambda: n_records, target,
-                sort.duplicates, executor, n_threads, total=n_records, on_finished=release,
-                progress=progress,
+                partial(runs.ranges, target_bytes), lambda: n_records, target, sort.duplicates,
+                executor, n_threads, total=n_records, on_finished=release, progress=progress,
             )  # fmt: skip
         finally:
             if release is not None:

@@ -7,10 +7,16 @@ from typing import NamedTuple
 
 import numpy as np
 
+from mapper.io.bam_writer import FIXED_BYTES
 from mapper.jit.accelerate import driver
 from mapper.parallel.buffers import RECYCLER, spanning
-from mapper.sorting.options import LARGE_RANGES_SHARE
-from mapper.sorting.record_order import copy_records, find_records, stable_order
+from mapper.sorting.record_order import (
+    copy_records,
+    prefetch_ahead,
+    record_key,
+    record_size,
+    stable_order,
+)
 
 RANGE_BYTES = 8 << 20
 """Bytes of the records of a range, unless :func:`range_bytes` says otherwise."""
@@ -21,25 +27,24 @@ _UNDER_WAY = 6
 """Ranges of a thread at a time, with the keys of their duplicates."""
 
 
-def range_bytes(n_threads: int, memory: int = 0) -> int:
+def range_bytes(n_threads: int, spare: int = 0) -> int:
     """Return the bytes of a range for a number of threads.
 
     Many threads wait for the GIL after each compiled call, longer than the call takes: on 16 cores
-    with a GPU, ranges of 16 MB took three quarters of the time that those of 8 MB did. A few
-    seldom wait, and the memory of ranges under way costs more than the calls. On a virtual machine
-    that gets its memory when it is first touched, clearing it was a quarter of the time of a merge
-    on two cores.
+    with a GPU, ranges of 16 MB took three quarters of the time that those of 8 MB did, and two
+    thirds of it where they came from a temporary file. A few seldom wait, and the memory of ranges
+    under way costs more than the calls. On a virtual machine that gets its memory when it is first
+    touched, clearing it was a quarter of the time of a merge on two cores.
 
     Parameters
     ----------
-    memory
-        Bytes for sorted records. Ranges of 16 MB take more than others only out of the share that
-        was kept free beside these for the temporary file.
+    spare
+        Bytes that nothing else takes: ranges of 16 MB take more than others only out of these.
     """
     if n_threads <= _FEW_THREADS:
         return RANGE_BYTES // 2
     more = n_threads * _UNDER_WAY * RANGE_BYTES
-    return 2 * RANGE_BYTES if more * LARGE_RANGES_SHARE <= memory else RANGE_BYTES
+    return 2 * RANGE_BYTES if more <= spare else RANGE_BYTES
 
 
 class Records(NamedTuple):
@@ -66,16 +71,34 @@ def sort_records(data, starts, keys, out):
     return copy_records(data, starts[stable_order(keys)], out)
 
 
+@driver
+def _sort_pieces(data, offsets, sizes, starts, keys, out):
+    """Find the records of pieces of `data`, and sort all of them: :func:`sort_records`.
+
+    In one call: to go on in Python after each piece, a thread would wait for the GIL.
+    """
+    n = np.int64(0)
+    for piece in range(len(offsets)):
+        at, end = offsets[piece], offsets[piece] + sizes[piece]
+        while at < end:
+            size = record_size(data, at)
+            prefetch_ahead(data, at, at + size)
+            starts[n] = at
+            keys[n] = record_key(data, at)
+            n += 1
+            at += size
+    return sort_records(data, starts[:n], keys[:n], out)
+
+
 def sort_pieces(pieces: Sequence[np.ndarray]) -> Records:
     """Return the records of arrays of whole ones (uint8), sorted by :func:`sort_records`."""
     data, offsets = spanning(pieces)
-    starts, keys = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-    for piece, offset in zip(pieces, offsets, strict=True):
-        in_piece, of_piece = find_records(piece)
-        starts.append(offset + in_piece)
-        keys.append(of_piece)
-    out = RECYCLER.empty(sum(map(len, pieces)))
-    positions = sort_records(data, np.concatenate(starts), np.concatenate(keys), out)
+    sizes = np.array([len(piece) for piece in pieces], np.int64)
+    total = int(sizes.sum())
+    rows = RECYCLER.empty(2 * np.dtype(np.int64).itemsize * (total // FIXED_BYTES))
+    starts, keys = rows.view(np.int64).reshape(2, -1)
+    out = RECYCLER.empty(total)
+    positions = _sort_pieces(data, offsets, sizes, starts, keys, out)
     return Records(out[: positions[-1]], positions[:-1])
 
 

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, Future, wait
+from concurrent.futures import CancelledError, Executor, Future, wait
 from functools import partial
 from itertools import pairwise
-from typing import Any, NamedTuple
+from queue import SimpleQueue
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from mapper.io.bam_writer import encode_records
 from mapper.io.bgzf_reader import BLOCK_ERRORS, Inflater, decompress_blocks
 from mapper.jit.accelerate import core, driver
 from mapper.parallel.buffers import RECYCLER, spanning
+from mapper.parallel.pool import complete, start_daemon
 from mapper.sorting.options import LARGE_RANGES_SHARE
 from mapper.sorting.ranges import RANGE_BYTES, RecordRange, Records, sort_records
 from mapper.sorting.record_order import (
@@ -31,11 +33,14 @@ from mapper.sorting.record_order import (
     copy_records,
     find_records,
     keys_of_columns,
+    prefetch_ahead,
     record_key,
     record_size,
     stable_order,
 )
 from mapper.sorting.spill_file import SpilledRun, SpillFile
+
+T = TypeVar("T")
 
 SAMPLED = 128
 """Records of a run in memory for each one whose key is looked at to cut the order."""
@@ -344,7 +349,9 @@ def _find_records_between(data, table, low, high, starts, keys):
             starts[n] = at
             keys[n] = key
             n += 1
-            at += record_size(data, at)
+            size = record_size(data, at)
+            prefetch_ahead(data, at, at + size)
+            at += size
         at = end
     return n
 
@@ -479,26 +486,26 @@ class SortedRuns:
 
 
 @driver
-def _find_blocks(data, most, starts, keys, rows):
+def _find_blocks(data, positions, most, starts, keys, rows):
     """Cut records into blocks of at most `most` bytes, or of one record; return their number.
 
     Parameters
     ----------
+    data, positions
+        The records, one behind another, and where each begins.
     starts, keys, rows
         To be written, int64: where each block begins, the key of its first record, and the number
         of its records.
     """
     n = np.int64(-1)
-    at = np.int64(0)
-    while at < len(data):
-        size = record_size(data, at)
-        if n < 0 or at + size - starts[n] > most:
+    for i in range(len(positions)):
+        end = positions[i + 1] if i + 1 < len(positions) else len(data)
+        if n < 0 or end - starts[n] > most:
             n += 1
-            starts[n] = at
-            keys[n] = record_key(data, at)
+            starts[n] = positions[i]
+            keys[n] = record_key(data, positions[i])
             rows[n] = 0
         rows[n] += 1
-        at += size
     return n + 1
 
 
@@ -515,17 +522,11 @@ class _SortedRange(NamedTuple):
         """Blocks of BGZF in each block."""
         return -(-np.diff(self.bounds) // bgzf.BLOCK_BYTES)
 
-    @property
-    def pieces(self) -> list[memoryview]:
-        """The bytes of each block."""
-        view = self.data.data
-        return [view[a:b] for a, b in pairwise(self.bounds.tolist())]
-
 
 def _sort_range(runs: SortedRuns, low: Cut, high: Cut) -> _SortedRange:
-    data, starts = runs.load(low, high)
-    starts, keys, rows = np.empty((3, len(starts)), np.int64)
-    n = int(_find_blocks(data, BLOCK_BYTES, starts, keys, rows))
+    data, positions = runs.load(low, high)
+    starts, keys, rows = np.empty((3, len(positions)), np.int64)
+    n = int(_find_blocks(data, positions, BLOCK_BYTES, starts, keys, rows))
     return _SortedRange(data, keys[:n].copy(), np.append(starts[:n], len(data)), rows[:n].copy())
 
 
@@ -538,11 +539,14 @@ class _Packed(NamedTuple):
 
 
 def _compress_ranges(compressor: bgzf.Compressor, ranges: list[_SortedRange]) -> _Packed:
-    pieces = [piece for one in ranges for piece in one.pieces]
-    groups = bgzf.grouped(pieces, compressor.blocks_per_task)
-    packed = [np.frombuffer(compressor.compress(group), np.uint8) for group in groups]
-    data = packed[0] if len(packed) == 1 else np.concatenate([np.empty(0, np.uint8), *packed])
+    pieces: bgzf.Pieces = bgzf.Spans([(one.data, one.bounds) for one in ranges])
     n_packed = np.concatenate([one.n_packed for one in ranges])
+    if n_packed.sum() <= compressor.blocks_per_task:
+        data = np.frombuffer(compressor.compress(pieces), np.uint8)
+    else:
+        groups = bgzf.grouped(pieces, compressor.blocks_per_task)
+        packed = [np.frombuffer(compressor.compress(group), np.uint8) for group in groups]
+        data = np.concatenate(packed)
     blocks = SpilledRun(
         np.concatenate([one.keys for one in ranges]),
         np.concatenate([np.diff(one.bounds) for one in ranges]),
@@ -555,7 +559,8 @@ def _compress_ranges(compressor: bgzf.Compressor, ranges: list[_SortedRange]) ->
 class _Spill:
     """The merging of runs in memory into one of the file, a few ranges at a time.
 
-    Tasks sort ranges, compress groups of them, and write.
+    Tasks sort ranges, compress groups of them, and write. A thread of its own begins each as soon
+    as it can: the thread that adds runs comes by too seldom to keep a device busy.
 
     Parameters
     ----------
@@ -570,12 +575,15 @@ class _Spill:
         ahead: int, range_bytes: int,
     ) -> None:  # fmt: skip
         self.runs = runs
+        self.result: Future[SpilledRun] = Future()
         self._file = file
         self._executor = executor
         self._compressor = compressor
         self._ahead = ahead
         self._merged = SortedRuns(file, [], runs)
         self._ranges = deque(self._merged.cut(range_bytes))
+        self._stopping = self._cancelled = False
+        self._events: SimpleQueue[object] = SimpleQueue()  # tasks that have ended, or requests
         self._n_in_work = 0  # ranges
         self._sorting: deque[Future[_SortedRange]] = deque()
         self._group: list[_SortedRange] = []
@@ -584,53 +592,66 @@ class _Spill:
         self._writing: deque[Future[None]] = deque()
         self._being_written: deque[int] = deque()  # ranges of each write
         self._blocks: list[SpilledRun] = []
-        self.go_on(wait=False)
-
-    def go_on(self, *, wait: bool) -> SpilledRun | None:
-        """Begin and end tasks; return the run when all are done, for which `wait` waits."""
-        while True:
-            while self._ranges and self._n_in_work < self._ahead:
-                task = partial(_sort_range, self._merged, *self._ranges.popleft())
-                self._sorting.append(self._executor.submit(task))
-                self._n_in_work += 1
-            if self._group and not self._sorting:
-                self._compress_group()
-            if not self._end_task(wait):
-                break
-        return None if self._n_in_work or self._ranges else self._written()
+        start_daemon(lambda: complete(self.result, self._run), "spill")
 
     def stop(self) -> tuple[SpilledRun, list[Run]]:
         """Begin no more tasks; return what is in the file when they end, and the rest."""
+        self._stopping = True
+        self._events.put(None)
+        written = self.result.result()
         rest = []
         if self._ranges:
             rows = self._merged.rows_before(self._ranges[0][0])
             rest = [run.behind(row) for run, row in zip(self.runs, rows.tolist(), strict=True)]
-            self._ranges.clear()
-        written = self.go_on(wait=True)
-        assert written is not None  # it has waited
         return written, rest
 
     def cancel(self) -> None:
-        """Drop tasks that have not begun."""
-        tasks: list[Future[Any]] = [*self._sorting, *self._compressing]
-        for task in tasks:
-            task.cancel()
-        # A write that runs needs the file, which is closed next.
-        wait([task for task in self._writing if not task.cancel()])
+        """Drop tasks that have not begun; the file is not needed afterwards."""
+        self._cancelled = True
+        self._events.put(None)
+        wait([self.result])
 
-    def _end_task(self, wait: bool) -> bool:
-        """End a task that is done, or, if none is and `wait` says so, wait for one."""
-        steps: list[tuple[deque[Future[Any]], Any]] = [
+    def _run(self) -> SpilledRun:
+        try:
+            while True:
+                self._begin_tasks()
+                if not self._n_in_work:
+                    return self._written()
+                self._events.get()
+                if self._cancelled:
+                    raise CancelledError
+                while self._end_task():
+                    pass
+        except BaseException:
+            tasks: list[Future[Any]] = [*self._sorting, *self._compressing]
+            for task in tasks:
+                task.cancel()
+            # A write that runs needs the file, which is closed next.
+            wait([task for task in self._writing if not task.cancel()])
+            raise
+
+    def _begin_tasks(self) -> None:
+        while self._ranges and self._n_in_work < self._ahead and not self._stopping:
+            task = partial(_sort_range, self._merged, *self._ranges.popleft())
+            self._sorting.append(self._submit(self._executor, task))
+            self._n_in_work += 1
+        if self._group and not self._sorting:
+            self._compress_group()
+
+    def _submit(self, executor: Executor, call: Callable[[], T]) -> Future[T]:
+        task = executor.submit(call)
+        task.add_done_callback(self._events.put)
+        return task
+
+    def _end_task(self) -> bool:
+        """Go on with the oldest range, group or write that has ended; return False for none."""
+        steps: list[tuple[deque[Future[Any]], Callable[[Any], None]]] = [
             (self._writing, self._end_write),
             (self._compressing, self._write),
             (self._sorting, self._add_to_group),
         ]
         for tasks, follow in steps:
             if tasks and tasks[0].done():
-                follow(tasks.popleft().result())
-                return True
-        for tasks, follow in reversed(steps) if wait else ():
-            if tasks:
                 follow(tasks.popleft().result())
                 return True
         return False
@@ -644,14 +665,15 @@ class _Spill:
 
     def _compress_group(self) -> None:
         task = partial(_compress_ranges, self._compressor, self._group)
-        self._compressing.append(self._compressor.executor.submit(task))
+        self._compressing.append(self._submit(self._compressor.executor, task))
         self._group, self._group_blocks = [], 0
 
     def _write(self, packed: _Packed) -> None:
         offset = self._file.reserve(len(packed.data))
         blocks = packed.blocks
         self._blocks.append(blocks._replace(offsets=blocks.offsets[:-1] + offset))
-        self._writing.append(self._executor.submit(self._file.write, packed.data, offset))
+        task = partial(self._file.write, packed.data, offset)
+        self._writing.append(self._submit(self._executor, task))
         self._being_written.append(packed.n_ranges)
 
     def _end_write(self, _: None) -> None:
@@ -720,9 +742,9 @@ class RecordSorter:
 
     def add(self, run: Run) -> None:
         """Add the next run of the input."""
-        self._go_on(wait=False)
+        self._take_spilled(wait=False)
         if self._n_bytes and self._n_bytes + run.n_bytes > self._most:
-            self._go_on(wait=True)
+            self._take_spilled(wait=True)
             self._spill = _Spill(
                 self._runs, self._file, self._executor, self._compressor, self._ahead,
                 self._range_bytes,
@@ -765,12 +787,9 @@ class RecordSorter:
         if self._spill is not None:
             self._spill.cancel()
 
-    def _go_on(self, *, wait: bool) -> None:
-        while self._spill is not None:
-            run = self._spill.go_on(wait=wait)
-            if run is not None:
-                self._spilled.append(run)
-                self._n_merged += len(self._spill.runs)
-                self._spill = None
-            elif not wait:
-                break
+    def _take_spilled(self, *, wait: bool) -> None:
+        """Take note of the run that has gone to the file; with `wait`, when it has."""
+        if self._spill is not None and (wait or self._spill.result.done()):
+            self._spilled.append(self._spill.result.result())
+            self._n_merged += len(self._spill.runs)
+            self._spill = None

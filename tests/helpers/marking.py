@@ -85,9 +85,9 @@ def mark(
         for one, of, verdict in each:
             mark_others(*one, of, names, verdict)
     out, counts = [bam.head], np.zeros((len(libraries.names), len(COUNTS)), np.int64)
-    for one, of, verdict in each:
+    for (one, of, verdict), entries in zip(each, rows, strict=True):
         count_records(*one, of, verdict, options.remove, options.clear, counts)
-        if options.keeps_sizes:
+        if options.keeps_sizes(entries.has_marks):
             set_flags(*one, verdict)
             records, out_starts = one
         else:

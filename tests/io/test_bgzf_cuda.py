@@ -22,7 +22,13 @@ from mapper.cuda import nvcomp
 from mapper.cuda.api import SIMULATED, cuda
 from mapper.errors import DeviceMemoryError
 from mapper.io import bgzf, bgzf_cuda
-from mapper.io.bgzf_cuda import DeviceDeflater, DeviceInflater, device_deflater, device_inflater
+from mapper.io.bgzf_cuda import (
+    DeviceDeflater,
+    DeviceInflater,
+    Streams,
+    device_deflater,
+    device_inflater,
+)
 from mapper.io.bgzf_reader import BlocksPart, decompress_blocks, find_blocks
 from mapper.io.record_ends import line_ends
 
@@ -175,9 +181,10 @@ def test_no_memory_leaves_it_to_the_host(codec: Any, monkeypatch: pytest.MonkeyP
 def test_little_memory_is_shared_by_fewer_streams(
     codec: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    work, slot = codec.deflate_sizes(bgzf_cuda.DEFLATING_BLOCKS, BLOCK, 1)
-    of_block = work // bgzf_cuda.DEFLATING_BLOCKS + slot + BLOCK + bgzf.MAX_BLOCK
-    streams = bgzf_cuda.DEFLATING_STREAMS // 2
+    most = bgzf_cuda.DEFLATING.n_blocks
+    work, slot = codec.deflate_sizes(most, BLOCK, 1)
+    of_block = work // most + slot + BLOCK + bgzf.MAX_BLOCK
+    streams = bgzf_cuda.DEFLATING.n // 2
     monkeypatch.setattr(bgzf_cuda, "free_share", lambda: 10 * 65 * streams * of_block)
     with device_deflater(codec, [0], 1) as opened:
         assert opened is not None
@@ -187,10 +194,12 @@ def test_little_memory_is_shared_by_fewer_streams(
 def test_opened_streams_need_no_more_memory(codec: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Batches may have taken what was left, as on a card of 12 GB."""
     plain = text(5 * BLOCK)
-    monkeypatch.setattr(bgzf_cuda, "DEFLATING_BLOCKS", 5)
-    monkeypatch.setattr(bgzf_cuda, "INFLATING_BLOCKS", 5)
     monkeypatch.setattr(bgzf_cuda, "_LEAST_BLOCKS", 1)
-    with device_deflater(codec, [0], 1) as deflater, device_inflater(codec, [0]) as inflater:
+    streams = Streams(3, 5)
+    with (
+        device_deflater(codec, [0], 1, streams) as deflater,
+        device_inflater(codec, [0], streams) as inflater,
+    ):
         assert deflater is not None
         assert inflater is not None
 
@@ -211,10 +220,12 @@ def test_many_small_pieces(deflater: DeviceDeflater) -> None:
     sizes = np.random.default_rng(3).integers(1, 900, 90)
     ends = np.cumsum(sizes).tolist()
     pieces = [memoryview(data)[a:b] for a, b in zip([0, *ends], ends, strict=False)]
-    blocks = deflater.compress(pieces)
-    starts = bgzf.block_starts(blocks).tolist()
-    found = [gzip.decompress(blocks[a:b]) for a, b in itertools.pairwise(starts)]
-    assert found == [bytes(piece) for piece in pieces]
+    spans = bgzf.Spans([(np.frombuffer(data, np.uint8), np.array([0, *ends]))])
+    for cut in (pieces, spans):
+        blocks = deflater.compress(cut)
+        starts = bgzf.block_starts(blocks).tolist()
+        found = [gzip.decompress(blocks[a:b]) for a, b in itertools.pairwise(starts)]
+        assert found == [bytes(piece) for piece in pieces]
 
 
 def test_busy_streams_leave_parts_to_the_caller(codec: Any) -> None:
@@ -227,7 +238,7 @@ def test_busy_streams_leave_parts_to_the_caller(codec: Any) -> None:
         assert done is not None
         assert done[0].error is None
         assert bytes(part.buffer) == plain
-        lanes = [opened._idle.get_nowait() for _ in range(bgzf_cuda.INFLATING_STREAMS)]
+        lanes = [opened._idle.get_nowait() for _ in range(bgzf_cuda.INFLATING.n)]
         assert opened.decompress_if_idle([part_of(blocks, count_lines=False)]) is None
         out = np.empty(len(plain), np.uint8)
         decompress_blocks(np.frombuffer(blocks, np.uint8), 4, out, opened)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import itertools
 import zlib
 
 import numba
@@ -164,6 +165,17 @@ def test_damaged_streams_stay_in_their_place():
         refused += not ok
         assert (out[len(data) :] == 7).all()
     assert refused > 50  # that it is no longer the same data, the check sum tells
+
+
+@pytest.mark.parametrize("usable", [True, False])
+def test_pieces_by_their_addresses(monkeypatch, usable):
+    if not usable:
+        monkeypatch.setattr(isal, "usable", lambda: False)
+    data, bounds = TEXTS[1], np.array([0, 100, 100, 70_000])
+    pieces = [memoryview(data)[first:end] for first, end in itertools.pairwise(bounds)]
+    compress = bgzf.compressor(1)
+    spans = bgzf.Spans([(np.frombuffer(data, np.uint8), bounds)])
+    assert bytes(compress(spans)) == bytes(compress(pieces))
 
 
 @pytest.mark.parametrize("level", range(4))

@@ -46,8 +46,8 @@ ROOT = Path(__file__).parents[2]
 def test_without_a_bound_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory_plan, "available_bytes", lambda: 10**12)
     sorting = 8 * SORT_BYTES_PER_THREAD
-    assert plan_memory(None, 10**9, 8, 3_000_000) == (3_000_000, 3_000_000, 0)
-    assert plan_memory(None, 10**9, 8, 3_000_000, sorts=True) == (3_000_000, 3_000_000, sorting)
+    assert plan_memory(None, 10**9, 8, 3_000_000) == (3_000_000, 3_000_000, 0, 0)
+    assert plan_memory(None, 10**9, 8, 3_000_000, sorts=True) == (3_000_000, 3_000_000, sorting, 0)
     monkeypatch.setattr(memory_plan, "available_bytes", lambda: 10**9)
     assert plan_memory(None, 10**9, 8, 3_000_000, sorts=True).sort_bytes == 5 * 10**8
 
@@ -60,9 +60,8 @@ def test_sorted_records_have_what_mapping_leaves(n_streams: int) -> None:
         assert plan.sort_bytes >= LEAST_SORT_BYTES
         spilling = SPILLING_BYTES_PER_THREAD * (8 + 2)
         assert mapping + spilling + plan.sort_bytes <= bound
-        # Half of it is full when records are merged.
         finishing = PROCESS_BYTES + 10**9 + FINISHING_BYTES_PER_THREAD * 8
-        assert finishing + plan.sort_bytes // 2 <= bound
+        assert finishing + plan.sort_bytes + plan.freed_bytes <= bound
     assert plan.batch_bases == 3_000_000
 
 
