@@ -451,8 +451,13 @@ def device_inflater(
     codec: Nvcomp, ordinals: Sequence[int], streams: Streams = INFLATING
 ) -> Iterator[DeviceInflater | None]:
     """Open streams that decompress on devices; None if their memory is too small."""
-    n = _blocks_that_fit(ordinals, streams.n, streams.n_blocks, 3 * MAX_BLOCK)
-    lanes = _open_lanes(ordinals, streams.n if n else 0, lambda i: _Inflating(i, codec, n))
+    # Rather fewer streams than smaller groups: a range that does not fit is left to the host.
+    n_streams = streams.n
+    n = _blocks_that_fit(ordinals, n_streams, streams.n_blocks, 3 * MAX_BLOCK)
+    while n < streams.n_blocks and n_streams > INFLATING.n:
+        n_streams = max(n_streams // 2, INFLATING.n)
+        n = _blocks_that_fit(ordinals, n_streams, streams.n_blocks, 3 * MAX_BLOCK)
+    lanes = _open_lanes(ordinals, n_streams if n else 0, lambda i: _Inflating(i, codec, n))
     if not lanes:
         yield None
         return

@@ -74,7 +74,7 @@ def open_device_io(
 
     @cache
     def open_inflater() -> Inflater | None:
-        n_streams = min(INFLATING_RANGES.n, max(threads // 2, 1))
+        n_streams = min(INFLATING_RANGES.n, max(threads // (2 * len(ordinals)), 1))
         streams = INFLATING_RANGES._replace(n=n_streams)
         return stack.enter_context(device_inflater(codec, ordinals, streams))
 

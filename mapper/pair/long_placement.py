@@ -57,9 +57,9 @@ def long_quality(read_len, score, second, n_near, chain_score, second_chain, ide
                  match, mismatch):  # fmt: skip
     """Return the mapping quality of an alignment.
 
-    It is 0 where the second-best alignment is at most a match behind: one base more at an end, or
-    one less in a gap, does not tell two copies of a repeat apart. Less than two differences may be
-    an error of the read, and give no more than one difference does.
+    It is 0 where the second-best alignment is at most the score of a match behind: that does not
+    tell two copies of a repeat apart. Less than two differences may be errors of the read, and give
+    no more than one difference does.
 
     Parameters
     ----------

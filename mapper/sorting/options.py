@@ -8,8 +8,9 @@ from typing import NamedTuple
 from mapper.errors import UsageError, option
 
 LARGE_RANGES_SHARE = 5
-"""For each so many bytes of memory for records one is kept free for large ranges, which are merged
-into the temporary file or from it only if all in work fit there."""
+"""Beside the memory for records one part in so many of it is kept free for large ranges. Those that
+are merged into the temporary file must fit there, those that are merged from it there and in what
+mapping has freed."""
 
 
 class MarkOptions(NamedTuple):
@@ -22,7 +23,7 @@ class MarkOptions(NamedTuple):
     clear: bool = False  # remove the marks of earlier runs first
 
     def keeps_sizes(self, has_marks: bool) -> bool:
-        """Whether records, of which some have marks already or none, only get a flag."""
+        """Whether marking only sets flags; `has_marks` tells whether records are marked already."""
         return not (self.optical_distance or self.remove or (self.clear and has_marks))
 
 

@@ -173,7 +173,7 @@ def open_sorted_output(
     freed
         Bytes that are free when all records have come, and were not before.
     spilling
-        Its threads sort what goes there; None for those of `executor`.
+        Its threads sort what goes to the temporary file; None for those of `executor`.
     progress
         Show on standard error how much has been written.
 

@@ -31,8 +31,8 @@ def range_bytes(n_threads: int, spare: int = 0) -> int:
     """Return the bytes of a range for a number of threads.
 
     Many threads wait for the GIL after each compiled call, longer than the call takes: on 16 cores
-    with a GPU, ranges of 16 MB took three quarters of the time that those of 8 MB did, and two
-    thirds of it where they came from a temporary file. A few seldom wait, and the memory of ranges
+    with a GPU, ranges of 16 MB took three quarters of the time that those of 8 MB did. A few seldom
+    wait, and the memory of ranges
     under way costs more than the calls. On a virtual machine that gets its memory when it is first
     touched, clearing it was a quarter of the time of a merge on two cores.
 

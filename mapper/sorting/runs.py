@@ -541,7 +541,9 @@ class _Packed(NamedTuple):
 def _compress_ranges(compressor: bgzf.Compressor, ranges: list[_SortedRange]) -> _Packed:
     pieces: bgzf.Pieces = bgzf.Spans([(one.data, one.bounds) for one in ranges])
     n_packed = np.concatenate([one.n_packed for one in ranges])
-    if n_packed.sum() <= compressor.blocks_per_task:
+    if not len(n_packed):
+        data = np.empty(0, np.uint8)
+    elif n_packed.sum() <= compressor.blocks_per_task:
         data = np.frombuffer(compressor.compress(pieces), np.uint8)
     else:
         groups = bgzf.grouped(pieces, compressor.blocks_per_task)
