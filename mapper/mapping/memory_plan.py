@@ -81,7 +81,7 @@ class MemoryPlan(NamedTuple):
     batch_bases: int  # to align at a time
     member_bases: int  # to parse and finish at a time
     sort_bytes: int  # for sorted records; 0 if nothing is sorted
-    freed_bytes: int = 0  # that mapping takes more than the writing of sorted records after it
+    freed_bytes: int = 0  # that mapping takes and the later writing of sorted records does not
 
 
 def groups_in_flight(n_streams: int) -> int:

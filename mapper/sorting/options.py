@@ -8,9 +8,8 @@ from typing import NamedTuple
 from mapper.errors import UsageError, option
 
 LARGE_RANGES_SHARE = 5
-"""Beside the memory for records one part in so many of it is kept free for large ranges. Those that
-are merged into the temporary file must fit there, those that are merged from it there and in what
-mapping has freed."""
+"""A run keeps a fifth of the memory for records free. Large ranges are merged into the temporary
+file only if all ranges in work fit into that fifth."""
 
 
 class MarkOptions(NamedTuple):

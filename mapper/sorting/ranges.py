@@ -10,13 +10,7 @@ import numpy as np
 from mapper.io.bam_writer import FIXED_BYTES
 from mapper.jit.accelerate import driver
 from mapper.parallel.buffers import RECYCLER, spanning
-from mapper.sorting.record_order import (
-    copy_records,
-    prefetch_ahead,
-    record_key,
-    record_size,
-    stable_order,
-)
+from mapper.sorting.record_order import copy_records, find_next, stable_order
 
 RANGE_BYTES = 8 << 20
 """Bytes of the records of a range, unless :func:`range_bytes` says otherwise."""
@@ -31,10 +25,10 @@ def range_bytes(n_threads: int, spare: int = 0) -> int:
     """Return the bytes of a range for a number of threads.
 
     Many threads wait for the GIL after each compiled call, longer than the call takes: on 16 cores
-    with a GPU, ranges of 16 MB took three quarters of the time that those of 8 MB did. A few seldom
-    wait, and the memory of ranges
-    under way costs more than the calls. On a virtual machine that gets its memory when it is first
-    touched, clearing it was a quarter of the time of a merge on two cores.
+    with a GPU, ranges of 16 MB took three quarters of the time that those of 8 MB did. A few
+    threads seldom wait, and the memory of the ranges in work costs more than the calls. On a
+    virtual machine that gets its memory when it is first touched, clearing it was a quarter of the
+    time of a merge on two cores.
 
     Parameters
     ----------
@@ -79,14 +73,7 @@ def _sort_pieces(data, offsets, sizes, starts, keys, out):
     """
     n = np.int64(0)
     for piece in range(len(offsets)):
-        at, end = offsets[piece], offsets[piece] + sizes[piece]
-        while at < end:
-            size = record_size(data, at)
-            prefetch_ahead(data, at, at + size)
-            starts[n] = at
-            keys[n] = record_key(data, at)
-            n += 1
-            at += size
+        n = find_next(data, offsets[piece], offsets[piece] + sizes[piece], starts, keys, n)
     return sort_records(data, starts[:n], keys[:n], out)
 
 

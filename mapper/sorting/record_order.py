@@ -98,11 +98,13 @@ def prefetch_ahead(data, at, end):
         at += _LINE_BYTES
 
 
-@driver
-def _find(data, starts, keys):
-    n = np.int64(0)
-    at = np.int64(0)
-    while at + FIXED_BYTES <= len(data) and n < len(starts):
+@core
+def find_next(data, at, end, starts, keys, n):
+    """Write offset and key of each record in ``data[at:end]``, from row `n` on; return the end row.
+
+    `starts` and `keys` are int64.
+    """
+    while at + FIXED_BYTES <= end and n < len(starts):
         size = record_size(data, at)
         prefetch_ahead(data, at, at + size)
         starts[n] = at
@@ -110,6 +112,11 @@ def _find(data, starts, keys):
         at += size
         n += 1
     return n
+
+
+@driver
+def _find(data, starts, keys):
+    return find_next(data, np.int64(0), np.int64(len(data)), starts, keys, np.int64(0))
 
 
 def find_records(data: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
