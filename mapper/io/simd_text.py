@@ -12,15 +12,20 @@ from functools import partial
 
 import numpy as np
 from llvmlite import ir
-from numba.extending import overload
+from numba import types
+from numba.extending import intrinsic, overload
 
 from mapper.jit.simd import (
     BYTE,
     BYTES,
     VECTOR,
+    WORD,
+    address,
     any_bits,
     before_first,
+    check_bytes,
     constant,
+    everywhere,
     load,
     moving,
     reading,
@@ -199,6 +204,15 @@ def copy_phred(phred, at, quals, to):
     return np.int64((vector >= _N_VISIBLE).any())
 
 
+def phred_sum(phred, at, n, least):
+    """Return the sum of those of ``phred[at:at + n]`` that are at least `least`.
+
+    ``phred[at:at + VECTOR]`` are read; `n` may be up to VECTOR.
+    """
+    vector = phred[at : at + VECTOR][: max(n, 0)]
+    return np.int64(vector[vector >= least].sum())
+
+
 def copy_letters(text, at, codes, to):
     """Write the codes of ``text[at:at + VECTOR]``; return 0 if all are A, C, G or T, of any case.
 
@@ -246,6 +260,35 @@ def _copy_phred(builder, source, target):
     phred = load(builder, source, BYTES)
     store(builder, target, phred)
     return any_bits(builder, builder.sext(_invisible(builder, phred), BYTES))
+
+
+_LANES = ir.Constant(BYTES, list(range(VECTOR)))
+_FOURS = ir.VectorType(ir.IntType(32), VECTOR // 4)
+
+
+@intrinsic
+def _phred_sum_vector(typingctx, phred, at, n, least):
+    check_bytes(phred)
+
+    def codegen(context, builder, signature, args):
+        vector = load(builder, address(context, builder, signature.args[0], *args[:2]), BYTES)
+        n, least = (everywhere(builder, builder.trunc(number, BYTE), BYTES) for number in args[2:])
+        counts = builder.and_(
+            builder.icmp_unsigned("<", _LANES, n), builder.icmp_unsigned(">=", vector, least)
+        )
+        sums = builder.select(counts, vector, constant(BYTES, 0))
+        # The compiler would widen each byte to 32 bits: add neighbours instead, twice.
+        for wide in (_PAIRS, _FOURS):
+            bits = wide.element.width // 2
+            sums = builder.bitcast(sums, wide)
+            low = builder.and_(sums, constant(wide, (1 << bits) - 1))
+            sums = builder.add(low, builder.lshr(sums, constant(wide, bits)))
+        kind = ir.FunctionType(_FOURS.element, [_FOURS])
+        name = f"llvm.vector.reduce.add.v{_FOURS.count}i32"
+        total = builder.call(builder.module.declare_intrinsic(name, (), kind), [sums])
+        return builder.zext(total, WORD)
+
+    return types.int64(phred, types.int64, types.int64, types.int64), codegen
 
 
 def _copy_letters(builder, source, target):
@@ -297,6 +340,11 @@ def _copy_quality_compiled(text, at, quals, to):
 @overload(copy_phred, inline="always")
 def _copy_phred_compiled(phred, at, quals, to):
     return lambda phred, at, quals, to: _copy_phred_vector(phred, at, quals, to)
+
+
+@overload(phred_sum, inline="always")
+def _phred_sum_compiled(phred, at, n, least):
+    return lambda phred, at, n, least: _phred_sum_vector(phred, at, n, least)
 
 
 @overload(copy_letters, inline="always")

@@ -95,10 +95,13 @@ def reverse_base_tag(tags, at, n_bases):
 @core
 def get_number(data, at, kind):
     """Return the integer of BAM type `kind` (c C s S i I) at `at`."""
-    value = np.int64(0)
     size = VALUE_SIZE[kind]
-    for i in range(size):
-        value |= np.int64(data[at + i]) << (8 * i)
+    if size == 4:
+        value = get32(data, at) & 0xFFFFFFFF
+    elif size == 2:
+        value = get16(data, at)
+    else:
+        value = np.int64(data[at])
     if kind >= 97:  # lower case: signed
         value -= (value >> (8 * size - 1)) << (8 * size)
     return value

@@ -37,6 +37,14 @@ def constant(vector: Any, value: int) -> Any:
     return ir.Constant(vector, [value] * vector.count)
 
 
+def everywhere(builder: Any, number: Any, vector: Any) -> Any:
+    """Return a vector with a number in each item."""
+    nothing = ir.Constant(vector, ir.Undefined)
+    one = builder.insert_element(nothing, number, ir.Constant(ir.IntType(32), 0))
+    lanes = ir.Constant(ir.VectorType(ir.IntType(32), vector.count), [0] * vector.count)
+    return builder.shuffle_vector(one, nothing, lanes)
+
+
 def load(builder: Any, place: Any, vector: Any) -> Any:
     """Return the vector at an address of bytes, of any alignment."""
     return builder.load(builder.bitcast(place, vector.as_pointer()), align=1)
@@ -240,21 +248,17 @@ def _falling_maximum_of_block(typingctx, values, at, before, fall):
     kind = ir.IntType(values.dtype.bitwidth)
     n = 256 // kind.width
     vector = ir.VectorType(kind, n)
-    nothing, lanes = ir.Constant(vector, ir.Undefined), ir.VectorType(ir.IntType(32), n)
+    lanes = ir.VectorType(ir.IntType(32), n)
 
     def codegen(context, builder, signature, args):
         def greater(a, b):
             return builder.select(builder.icmp_signed(">", a, b), a, b)
 
-        def everywhere(number):
-            one = builder.insert_element(nothing, number, ir.Constant(ir.IntType(32), 0))
-            return builder.shuffle_vector(one, nothing, ir.Constant(lanes, [0] * n))
-
         place = address(context, builder, signature.args[0], args[0], args[1])
         place = builder.bitcast(place, BYTE.as_pointer())
         found = load(builder, place, vector)
         low = constant(vector, -(1 << (kind.width - 2)))
-        falls = each = everywhere(args[3])
+        falls = each = everywhere(builder, args[3], vector)
         distance = 1
         while distance < n:
             moves = [n] * distance + list(range(n - distance))
@@ -266,7 +270,7 @@ def _falling_maximum_of_block(typingctx, values, at, before, fall):
         last = builder.extract_element(found, ir.Constant(ir.IntType(32), n - 1))
         passed = builder.sub(args[2], builder.mul(args[3], ir.Constant(kind, n)))
         steps = builder.mul(each, ir.Constant(vector, list(range(1, n + 1))))
-        found = greater(found, builder.sub(everywhere(args[2]), steps))
+        found = greater(found, builder.sub(everywhere(builder, args[2], vector), steps))
         store(builder, place, found)
         return greater(last, passed)
 

@@ -17,10 +17,11 @@ import numpy as np
 from mapper.errors import InputFormatError
 from mapper.io.bam_writer import FIXED_BYTES
 from mapper.io.fastq_errors import show
+from mapper.io.simd_text import phred_sum
 from mapper.io.tags import RG, VALUE_SIZE, get_number, tag_end, tag_key
 from mapper.jit.accelerate import core, driver
 from mapper.jit.hashing import hash_bytes
-from mapper.jit.simd import get16, get32
+from mapper.jit.simd import VECTOR, get16, get32
 from mapper.parallel.buffers import RECYCLER, spanning
 from mapper.sam_flags import (
     DUPLICATE,
@@ -87,7 +88,7 @@ PAIR_KEY = _IS_LEFTMOST | 3 * _ORIENTATION
 _FR, _RF, _FF, _RR = (kind * _ORIENTATION for kind in range(4))
 
 _MC, _MS, _CG = (tag_key(tag) for tag in ("MC", "ms", "CG"))
-_MIN_QUALITY = np.uint8(15)
+_MIN_QUALITY = 15
 _OK, _NO_MC, _NO_MS, _BAD_RECORD = range(4)
 
 
@@ -199,12 +200,17 @@ def _pair_key(flag, ref, start, end, mate_ref, mate_start, mate_end):
 
 
 @core
-def _own_score(quals):
-    score = np.uint32(0)  # up to 16 M bases
-    for i in range(len(quals)):
-        quality = quals[i]
-        score = np.uint32(score + np.uint32(quality if quality >= _MIN_QUALITY else np.uint8(0)))
-    return np.int64(score)
+def _own_score(data, at, n):
+    """Return the sum of those of ``data[at:at + n]`` that are no less than _MIN_QUALITY."""
+    score = np.int64(0)
+    end = at + n
+    while at < end and at + VECTOR <= len(data):
+        score += phred_sum(data, at, min(end - at, np.int64(VECTOR)), _MIN_QUALITY)
+        at += VECTOR
+    while at < end:
+        score += data[at] if data[at] >= _MIN_QUALITY else np.uint8(0)
+        at += 1
+    return score
 
 
 @core
@@ -269,7 +275,7 @@ def _fill_entries(data, starts, groups, barcode_tag, rows, libraries):
 
         libraries[record] = library
         start, end = _unclipped_ends(data, cigar, n_ops, pos)
-        score = _own_score(data[quals : quals + n_bases])
+        score = _own_score(data, quals, n_bases)
         own = end if flag & REVERSE else start
         coordinate, bits = own, np.int64(IN_SINGLES)
         other_ref = other = np.int64(0)

@@ -26,19 +26,15 @@ def range_bytes(n_threads: int, spare: int = 0) -> int:
 
     Many threads wait for the GIL after each compiled call, longer than the call takes: on 16 cores
     with a GPU, ranges of 16 MB took three quarters of the time that those of 8 MB did. A few
-    threads seldom wait, and the memory of the ranges in work costs more than the calls. On a
-    virtual machine that gets its memory when it is first touched, clearing it was a quarter of the
-    time of a merge on two cores.
+    threads seldom wait.
 
     Parameters
     ----------
     spare
         Bytes that nothing else takes: ranges of 16 MB take more than others only out of these.
     """
-    if n_threads <= _FEW_THREADS:
-        return RANGE_BYTES // 2
     more = n_threads * _UNDER_WAY * RANGE_BYTES
-    return 2 * RANGE_BYTES if more <= spare else RANGE_BYTES
+    return 2 * RANGE_BYTES if n_threads > _FEW_THREADS and more <= spare else RANGE_BYTES
 
 
 class Records(NamedTuple):

@@ -63,6 +63,11 @@ def _copy_phred(source, target):
 
 
 @driver
+def _phred_sum(source, n, least):
+    return simd_text.phred_sum(source, SLACK, n, least)
+
+
+@driver
 def _copy_visible(source, target):
     return simd_text.copy_visible(source, SLACK, target, SLACK)
 
@@ -169,6 +174,13 @@ def test_the_first_that_is_not_printable(vector):
     expected = next((i for i, c in enumerate(vector) if not 32 <= c <= 126), VECTOR)
     assert _before_unprintable(padded(vector)) == expected
     assert simd_text.before_unprintable(padded(vector), SLACK) == expected
+
+
+@given(vectors(st.integers(0, 93)), st.integers(0, VECTOR), st.integers(0, 255))
+def test_the_sum_of_phred_values(vector, n, least):
+    expected = sum(value for value in vector[:n] if value >= least)
+    assert _phred_sum(padded(vector), n, least) == expected
+    assert simd_text.phred_sum(padded(vector), SLACK, n, least) == expected
 
 
 @given(vectors(st.integers(0, 93)))
