@@ -2,11 +2,11 @@
 
     python -m benchmarks.variants
 
-Pairs of 2 × 150 bases at 30-fold depth come from a haploid donor (SNPs 0.1 %, indels of 1 to
-50 bases 0.02 %). Each mapper's sorted records go through ``bcftools mpileup`` and ``call`` at
-their defaults; calls and truth are left-aligned (``bcftools norm``) and compared as (contig,
-position, REF, ALT). Results: benchmarks/results/variants.{md,json}; exit status 1
-if a mapper failed.
+Pairs of 2 × 150 bases come from a haploid donor (SNPs 0.1 %, indels of 1 to 50 bases 0.02 %), at
+30-fold depth unless the donor's name says otherwise; those of real sequence take part by name.
+Each mapper's sorted records go through ``bcftools mpileup`` and ``call`` at their defaults; calls
+and truth are left-aligned (``bcftools norm``) and compared as (contig, position, REF, ALT).
+Results: benchmarks/results/variants.{md,json}; exit status 1 if a mapper failed.
 """
 
 from __future__ import annotations
@@ -26,15 +26,32 @@ from benchmarks.common import data, harness, mappers
 from benchmarks.common.harness import BenchmarkError
 from benchmarks.common.mappers import Mapper
 
-DEPTH = 30
 READ_LEN = 150
 MIN_QUALITY = 20  # of a call; bcftools' own advice
 MAPPERS = ("fmwave", "bwa mem")
-REFERENCES = {
-    "ecoli": ("ecoli_k12", 4_641_652, 21),
-    "synth4": ("synth4M", 4_000_000, 22),
+
+
+class Donor(NamedTuple):
+    """A donor's reference and reads."""
+
+    reference: str
+    n_bases: int  # of the reference
+    seed: int  # of donor and reads
+    depth: int = 30
+
+    def data_set(self) -> data.DataSet:
+        n_pairs = self.depth * self.n_bases // (2 * READ_LEN)
+        name = f"{self.reference.partition('_')[0]}_{self.depth}x"
+        return data.DataSet(name, self.reference, n_pairs, READ_LEN, True, self.seed)
+
+
+DONORS = {
+    "ecoli": Donor("ecoli_k12", 4_641_652, 21),
+    "synth4": Donor("synth4M", 4_000_000, 22),
+    "human20_10x": Donor("human20", 63_025_520, 23, 10),
+    "human20_30x": Donor("human20", 63_025_520, 24),
 }
-"""Reference, its bases, and the seed of donor and reads."""
+SMALL = ("ecoli", "synth4")
 
 
 class Variant(NamedTuple):
@@ -48,12 +65,6 @@ class Variant(NamedTuple):
     @property
     def kind(self) -> str:
         return "SNP" if len(self.ref) == len(self.alt) == 1 else "indel"
-
-
-def data_set(name: str) -> data.DataSet:
-    reference, n_bases, seed = REFERENCES[name]
-    n_pairs = DEPTH * n_bases // (2 * READ_LEN)
-    return data.DataSet(f"{name}_30x", reference, n_pairs, READ_LEN, True, seed)
 
 
 def run(command: Sequence[object], stdout: Path) -> None:
@@ -117,7 +128,7 @@ def measure(
     name: str, tools: Sequence[Mapper], threads: int, folder: Path, work: Path
 ) -> dict[str, Any]:
     """Call one donor's variants from each mapper's records."""
-    files = data.make(data_set(name), folder)
+    files = data.make(DONORS[name].data_set(), folder)
     reference = work / "reference.fa"
     shutil.copyfile(files.reference, reference)
     truth = normalised(Path(shutil.copy(files.variants, work / "truth.vcf")), reference)
@@ -157,7 +168,8 @@ def markdown(report: dict[str, Any]) -> list[str]:
         "# Variants from fmwave's and bwa mem's alignments",
         "",
         *harness.markdown_provenance(report["about"]),
-        f"Simulated pairs 2 × {READ_LEN} at {DEPTH}-fold depth of a haploid donor; "
+        f"Simulated pairs 2 × {READ_LEN} of a haploid donor, at 30-fold depth unless its name says "
+        "otherwise; "
         f"{report['bcftools']}, mpileup and call at their defaults, calls of quality "
         f"{MIN_QUALITY} or more, left-aligned; same position and alleles count as right.",
         "",
@@ -169,7 +181,7 @@ def markdown(report: dict[str, Any]) -> list[str]:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("-t", "--threads", type=int, default=2, help="[%(default)s]")
-    parser.add_argument("--donors", nargs="+", default=list(REFERENCES), choices=list(REFERENCES))
+    parser.add_argument("--donors", nargs="+", default=list(SMALL), choices=list(DONORS))
     parser.add_argument("--data", type=Path, default=harness.DATA, help="[%(default)s]")
     parser.add_argument("--out", type=Path, default=harness.RESULTS, help="[%(default)s]")
     mappers.add_options(parser, MAPPERS)
@@ -187,7 +199,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(name, flush=True)
         with tempfile.TemporaryDirectory(prefix="fmwave-bench-") as work:
             results = measure(name, tools, options.threads, options.data, Path(work))
-        report["data_sets"][name] = {"seed": REFERENCES[name][2], "results": results}
+        report["data_sets"][name] = {"seed": DONORS[name].seed, "results": results}
     harness.write_results(options.out, "variants", report, markdown(report))
     parts = report["data_sets"].values()
     return int(any("failed" in kinds for part in parts for kinds in part["results"].values()))

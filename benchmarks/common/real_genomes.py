@@ -43,6 +43,7 @@ HUMAN_20 = Source("vt-examples", "vt/examples/ref/20.fa.gz")
 HUMAN_X = Source("smalt-examples", "smalt/test/data/hs37chrXtrunc.fa.gz")
 GENOMES = {
     "human126": (HUMAN_20, HUMAN_X),  # GRCh37: chromosome 20, and X:1-70M with its centromere
+    "human20": (HUMAN_20,),
     "falciparum": (Source("smalt-examples", "smalt/test/data/genome_1.fa.gz"),),  # 19 % GC
     "thaliana1": (
         Source(

@@ -1,10 +1,13 @@
-"""Input and output of a run on its devices: BGZF by nvCOMP, where the user has installed it."""
+"""Input and output of a run on its devices: BGZF by nvCOMP, where the user has installed it.
+
+Also room for records that are to be sorted and do not fit in the host's memory.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,6 +16,7 @@ from mapper.errors import UsageError, option
 if TYPE_CHECKING:
     from mapper.io.bgzf import Compressor
     from mapper.io.bgzf_reader import Inflater
+    from mapper.sorting.runs import RecordStore
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +29,10 @@ FEW_THREADS = 6
 H200, if threads do and leave the device to the kernels that map; with 4, threads have no time."""
 
 
+STORE_STREAMS = 8
+"""Threads that bring records to a device, or ranges of them back, at a time."""
+
+
 class DeviceIO(NamedTuple):
     """What a device does of a run's input and output; None for what the host does."""
 
@@ -33,12 +41,14 @@ class DeviceIO(NamedTuple):
     deflater: Compressor | None = None
     open_inflater: Callable[[], Inflater | None] | None = None
     """Opens streams that help to decompress the temporary file of a sort, at its end."""
+    open_store: Callable[[], AbstractContextManager[RecordStore | None]] | None = None
+    """Opens room for the records of a sort, until the context is left."""
 
 
 def open_device_io(
     stack: ExitStack, ordinals: Sequence[int], compress_on: str, level: int, threads: int
 ) -> DeviceIO:
-    """Open the streams that decompress and compress BGZF on devices, until `stack` is closed.
+    """Open what devices do of input and output, until `stack` is closed.
 
     Parameters
     ----------
@@ -58,6 +68,11 @@ def open_device_io(
     """
     from mapper.cuda import nvcomp
 
+    def open_store() -> AbstractContextManager[RecordStore | None]:
+        from mapper.sorting.runs_cuda import device_store
+
+        return device_store(ordinals[0], min(threads, STORE_STREAMS))
+
     codec = nvcomp.load() if ordinals else None
     if codec is None:
         if compress_on == DEVICE and not ordinals:
@@ -69,7 +84,7 @@ def open_device_io(
                 f"{option('compress_on', DEVICE)} needs nvCOMP 6, which is not installed: "
                 f"{nvcomp.INSTALL}"
             )
-        return DeviceIO()
+        return DeviceIO(open_store=open_store if ordinals else None)
     from mapper.io.bgzf_cuda import INFLATING_RANGES, device_deflater, device_inflater
 
     @cache
@@ -92,4 +107,4 @@ def open_device_io(
         "nvCOMP %s: BGZF is decompressed on the %s, BAM compressed on the %s", codec.version,
         "host" if inflater is None else "device", "host" if deflater is None else "device",
     )  # fmt: skip
-    return DeviceIO(inflater, deflater, open_inflater)
+    return DeviceIO(inflater, deflater, open_inflater, open_store)

@@ -194,7 +194,7 @@ def _output(
     target = SortedTarget(
         job.output, job.output_format, job.command_line, header, contigs.names,
         contigs.lengths.tolist(), job.compression, job.reference, job.threads,
-        device_io.deflater, device_io.open_inflater, partial,
+        device_io.deflater, device_io.open_inflater, device_io.open_store, partial,
     )  # fmt: skip
     with open_sorted_output(
         target,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, wait
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -48,7 +48,7 @@ from mapper.sorting.bam_index import BamIndex
 from mapper.sorting.engine import Finished, Marking, finished_ranges
 from mapper.sorting.options import LARGE_RANGES_SHARE, MarkOptions, SortOptions
 from mapper.sorting.ranges import RecordRange, range_bytes
-from mapper.sorting.runs import RecordSorter, Run, SortedRuns, make_run
+from mapper.sorting.runs import RecordSorter, RecordStore, Run, SortedRuns, make_run
 from mapper.sorting.saved_runs import SavedRuns
 from mapper.sorting.spill_file import SpillFile, spill_directory
 
@@ -82,6 +82,8 @@ class SortedTarget(NamedTuple):
     """Compresses BAM; None for the host."""
     open_inflater: Callable[[], Inflater | None] | None = None
     """Opens a device's streams that help to decompress the temporary file; None for none."""
+    open_store: Callable[[], AbstractContextManager[RecordStore | None]] | None = None
+    """Opens room on a device for records that do not fit in memory; None for none."""
     partial: PartialOutput | None = None
     """Temporary files that stay after an exception, so that another process goes on with the runs;
     None for files that go."""
@@ -192,7 +194,15 @@ def open_sorted_output(
     compressor = target.compressor
     if compressor is not None and compressor.level > MAX_SPILL_LEVEL:
         compressor = None
-    sorter = RecordSorter(file, spilling or executor, n_threads, memory, compressor)
+    opened = ExitStack()
+    open_store = None
+    if target.open_store is not None and saved is None:  # a device's memory goes with the process
+        at_device = target.open_store
+
+        def open_store() -> RecordStore | None:
+            return opened.enter_context(at_device())
+
+    sorter = RecordSorter(file, spilling or executor, n_threads, memory, compressor, open_store)
     output = SortedOutput(sorter, file, target, executor, sort.duplicates, saved)
     try:
         if saved is not None:
@@ -216,6 +226,7 @@ def open_sorted_output(
     finally:
         sorter.cancel()
         file.close()
+        opened.close()
 
 
 class _Release:

@@ -1,10 +1,12 @@
 """Sort records in memory and, beyond a bound, in a temporary file; cut the order into ranges.
 
-Every batch of records comes as a *run*, sorted. Runs stay in memory up to half of the bound; then
-they are merged into one run of a temporary file, while the next ones fill the other half; what has
-not been written when the last batch has come stays in memory. At the end all runs are merged: the
-order is cut into ranges of a few megabytes, and each range, which is a slice of every run, is
-sorted by itself, by any thread. Where many records have the same key, a range ends within them.
+Every batch of records comes as a *run*, sorted. Runs stay in memory up to half of the bound. Then,
+if a device has room for them, their records go there, and those of all later runs as they come,
+while it lasts. Otherwise they are merged into one run of a temporary file, while the next ones fill
+the other half; what has not been written when the last batch has come stays in memory. At the end
+all runs are merged: the order is cut into ranges of a few megabytes, and each range, which is a
+slice of every run, is sorted by itself, by any thread. Where many records have the same key, a
+range ends within them.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from concurrent.futures import CancelledError, Executor, Future, wait
 from functools import partial
 from itertools import pairwise
 from queue import SimpleQueue
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -74,7 +76,12 @@ class Run(NamedTuple):
     @property
     def n_bytes(self) -> int:
         """Bytes of memory."""
-        return self.data.nbytes + self.keys.nbytes + self.starts.nbytes
+        return self.data.nbytes + self.n_bytes_of_rows
+
+    @property
+    def n_bytes_of_rows(self) -> int:
+        """Bytes of memory without the records."""
+        return self.keys.nbytes + self.starts.nbytes
 
     def behind(self, row: int) -> Run:
         """Return the records from `row` on, in the same memory."""
@@ -125,36 +132,65 @@ class Cut(NamedTuple):
     """The record's number in a run in memory; a block's number in a run of the file."""
 
 
-class _MemoryRuns(NamedTuple):
-    """Runs in memory: arrays that span those of all runs, and where in them each begins.
+class RecordStore(Protocol):
+    """The interface of memory elsewhere, a device's, that holds the records of runs."""
+
+    def reserve(self, n_bytes: int) -> int:
+        """Return the offset of room for records, -1 if there is none; one thread at a time."""
+
+    def write(self, data: np.ndarray, offset: int) -> None:
+        """Write records (uint8) at a reserved offset; any thread."""
+
+    def gather(self, offsets: np.ndarray, starts: np.ndarray) -> np.ndarray:
+        """Return records, one behind another: uint8. Any thread may call this.
+
+        Parameters
+        ----------
+        offsets
+            Of the records: int64 (n,).
+        starts
+            Of the records in the result, and their end: int64 (n + 1,).
+        """
+
+
+class StoredRun(NamedTuple):
+    """A sorted run whose records are in a store."""
+
+    run: Run
+    """With no data."""
+    offset: int
+    """Of its data in the store."""
+
+
+class _RunColumns(NamedTuple):
+    """Runs with keys in memory: arrays that span those of all runs, and where in them each begins.
 
     So one thread need not copy the keys and starts of all records before the others can begin.
     """
 
+    first_number: int  # of the first run in the order of the input; the others follow
     n_rows: np.ndarray  # int64 (n_runs,)
     keys: np.ndarray  # int64
     first_keys: np.ndarray  # int64 (n_runs,): of each run in `keys`
     starts: np.ndarray  # uint32
     first_starts: np.ndarray  # int64 (n_runs,): of each run in `starts`
-    offsets: np.ndarray  # int64 (n_runs,): of each run's records in the bytes that span them
+    offsets: np.ndarray  # int64 (n_runs,): of each run's records in what holds those of all
     sampled: np.ndarray  # int64: the key of every SAMPLED-th record of each run
     first_sampled: np.ndarray  # int64 (n_runs + 1,): rows of each run in `sampled`
     distance: int  # SAMPLED
 
 
-def _columns(runs: list[Run]) -> tuple[_MemoryRuns, np.ndarray]:
-    """Return runs as columns, and the array that spans their data."""
+def _columns(runs: Sequence[Run], offsets: np.ndarray, first_number: int) -> _RunColumns:
+    """Return runs as columns."""
     first_sampled = np.zeros(len(runs) + 1, np.int64)
     np.cumsum([-(-len(run.keys) // SAMPLED) for run in runs], out=first_sampled[1:])
     keys, first_keys = _spanning_items([run.keys for run in runs], np.int64)
     starts, first_starts = _spanning_items([run.starts for run in runs], np.uint32)
-    data, offsets = spanning([run.data for run in runs])
     sampled = [np.empty(0, np.int64), *(run.keys[::SAMPLED] for run in runs)]
-    columns = _MemoryRuns(
-        np.array([len(run.keys) for run in runs], np.int64), keys, first_keys, starts, first_starts,
-        offsets, np.concatenate(sampled), first_sampled, SAMPLED,
+    return _RunColumns(
+        first_number, np.array([len(run.keys) for run in runs], np.int64), keys, first_keys, starts,
+        first_starts, offsets, np.concatenate(sampled), first_sampled, SAMPLED,
     )  # fmt: skip
-    return columns, data
 
 
 def _spanning_items(
@@ -179,47 +215,82 @@ def _rows_before(keys, first, end, key, with_equal):
 
 
 @core
-def _rows_of_run(memory, n_spilled, r, cut):
-    """Return how many records of a run in memory lie before a cut.
+def _rows_of_run(runs, r, cut):
+    """Return how many records of a run lie before a cut.
 
     Among the sampled keys first, which lie together: a search of all keys misses the caches in
     most of its steps.
     """
-    if n_spilled + r == cut.run:
+    number = runs.first_number + r
+    if number == cut.run:
         return np.int64(cut.row)
-    with_equal = n_spilled + r < cut.run
-    low, high = memory.first_sampled[r], memory.first_sampled[r + 1]
-    sampled = _rows_before(memory.sampled, low, high, cut.key, with_equal)
+    with_equal = number < cut.run
+    low, high = runs.first_sampled[r], runs.first_sampled[r + 1]
+    sampled = _rows_before(runs.sampled, low, high, cut.key, with_equal)
     if sampled == 0:
         return np.int64(0)
-    before = (sampled - 1) * memory.distance
-    low = memory.first_keys[r] + before
-    high = min(low + memory.distance, memory.first_keys[r] + memory.n_rows[r])
-    return before + _rows_before(memory.keys, low, high, cut.key, with_equal)
+    before = (sampled - 1) * runs.distance
+    low = runs.first_keys[r] + before
+    high = min(low + runs.distance, runs.first_keys[r] + runs.n_rows[r])
+    return before + _rows_before(runs.keys, low, high, cut.key, with_equal)
 
 
 @driver
-def _find_rows(memory, n_spilled, cut, rows):
-    """Write, for each run in memory, how many of its records lie before a cut: int64."""
+def _find_rows(runs, cut, rows):
+    """Write how many records of each run lie before a cut: int64."""
     for r in range(len(rows)):
-        rows[r] = _rows_of_run(memory, n_spilled, r, cut)
+        rows[r] = _rows_of_run(runs, r, cut)
 
 
 @driver
-def _find_slices(memory, n_spilled, low, high, bounds):
+def _find_slices(runs, low, high, bounds):
     """Write the first row between two cuts, and that behind the last one, of each run: int64.
 
     Returns the number of these records, and their bytes.
     """
     n = n_bytes = np.int64(0)
     for r in range(len(bounds)):
-        begin = _rows_of_run(memory, n_spilled, r, low)
-        end = _rows_of_run(memory, n_spilled, r, high)
-        first = memory.first_starts[r]
+        begin = _rows_of_run(runs, r, low)
+        end = _rows_of_run(runs, r, high)
+        first = runs.first_starts[r]
         n += end - begin
-        n_bytes += np.int64(memory.starts[first + end]) - np.int64(memory.starts[first + begin])
+        n_bytes += np.int64(runs.starts[first + end]) - np.int64(runs.starts[first + begin])
         bounds[r, 0], bounds[r, 1] = begin, end
     return n, n_bytes
+
+
+@driver
+def _order_slices(runs, bounds, n, keys, offsets, starts):
+    """List the `n` records of slices in sorted order; those of equal keys stay as they come.
+
+    Parameters
+    ----------
+    bounds
+        From :func:`_find_slices`.
+    keys, offsets, starts
+        To be written, int64: the key and the offset of each record, and where it begins if they lie
+        one behind another; last their end.
+    """
+    unsorted_keys = np.empty(n, np.int64)
+    unsorted_offsets = np.empty(n, np.int64)
+    sizes = np.empty(n, np.int64)
+    row = np.int64(0)
+    for r in range(len(bounds)):
+        first_key, first_start = runs.first_keys[r], runs.first_starts[r]
+        for i in range(bounds[r, 0], bounds[r, 1]):
+            start = np.int64(runs.starts[first_start + i])
+            unsorted_keys[row] = runs.keys[first_key + i]
+            unsorted_offsets[row] = runs.offsets[r] + start
+            sizes[row] = np.int64(runs.starts[first_start + i + 1]) - start
+            row += 1
+    order = stable_order(unsorted_keys)
+    at = np.int64(0)
+    for i in range(n):
+        keys[i] = unsorted_keys[order[i]]
+        offsets[i] = unsorted_offsets[order[i]]
+        starts[i] = at
+        at += sizes[order[i]]
+    starts[n] = at
 
 
 @driver
@@ -251,10 +322,11 @@ def _sort_slices(memory, bounds, offset, data, starts, keys, row, out):
 class _SpilledRuns(NamedTuple):
     """The blocks of runs of the file as columns.
 
-    Of run r, ``first_keys`` begins at ``firsts[r]`` and each other column, which has one item more
-    than there are blocks, at ``firsts[r] + r``.
+    Of run r of the file, ``first_keys`` begins at ``firsts[r]`` and each other column, which has
+    one item more than there are blocks, at ``firsts[r] + r``.
     """
 
+    first_number: int  # of the first run in the order of the input; the others follow
     first_keys: np.ndarray  # int64: of the first record of each block
     firsts: np.ndarray  # int64 (n_runs + 1,)
     bytes_before: np.ndarray  # int64: plain bytes of the run before each block
@@ -262,11 +334,12 @@ class _SpilledRuns(NamedTuple):
     offsets: np.ndarray  # int64: in the file
 
 
-def _spilled_columns(runs: Sequence[SpilledRun]) -> _SpilledRuns:
+def _spilled_columns(runs: Sequence[SpilledRun], first_number: int) -> _SpilledRuns:
     none = np.empty(0, np.int64)
     firsts = np.zeros(len(runs) + 1, np.int64)
     np.cumsum([len(run.first_keys) for run in runs], out=firsts[1:])
     return _SpilledRuns(
+        first_number,
         np.concatenate([none, *(run.first_keys for run in runs)]),
         firsts,
         np.concatenate([none, *(np.append(0, np.cumsum(run.sizes)) for run in runs)]),
@@ -282,10 +355,11 @@ _OFFSET, _PACKED_BYTES, _PLAIN_BYTES, _ROWS, _BLOCKS = range(5)
 @core
 def _blocks_before(spilled, cut, run):
     """Return how many blocks of a run begin before a cut."""
-    if run == cut.run:
+    number = spilled.first_number + run
+    if number == cut.run:
         return np.int64(cut.row)
     first, end = spilled.firsts[run], spilled.firsts[run + 1]
-    return np.int64(_rows_before(spilled.first_keys, first, end, cut.key, run < cut.run))
+    return np.int64(_rows_before(spilled.first_keys, first, end, cut.key, number < cut.run))
 
 
 @driver
@@ -293,7 +367,7 @@ def _find_blocks_between(spilled, low, high, table):
     """Write where the blocks lie that hold the records between two cuts: int64 (n_runs, 5)."""
     for run in range(len(table)):
         begin, end = _blocks_before(spilled, low, run), _blocks_before(spilled, high, run)
-        if run != low.run:
+        if spilled.first_number + run != low.run:
             begin = max(begin - 1, np.int64(0))  # the record at the cut lies in the block before
         end = max(begin, end)
         column = spilled.firsts[run] + run
@@ -310,19 +384,21 @@ def _find_offsets(spilled, cut, offsets):
     """Write the place in the file, of each run, before which no record behind a cut lies."""
     for run in range(len(offsets)):
         before = _blocks_before(spilled, cut, run)
-        if run != cut.run:
+        if spilled.first_number + run != cut.run:
             before = max(before - 1, np.int64(0))
         offsets[run] = spilled.offsets[spilled.firsts[run] + run + before]
 
 
 @driver
-def _find_records_between(data, table, low, high, starts, keys):
+def _find_records_between(data, table, first_number, low, high, starts, keys):
     """Find the records of blocks that lie between two cuts.
 
     Parameters
     ----------
     data, table
         The plain bytes of the blocks, run behind run, and the table that says how many there are.
+    first_number
+        Of the first of these runs.
     starts, keys
         To be written, int64: of each record.
 
@@ -332,8 +408,9 @@ def _find_records_between(data, table, low, high, starts, keys):
     """
     n = np.int64(0)
     at = np.int64(0)
-    for run in range(len(table)):
-        end = at + table[run, _PLAIN_BYTES]
+    for row in range(len(table)):
+        run = first_number + row
+        end = at + table[row, _PLAIN_BYTES]
         # At a cut of this run itself a block begins: all of its records are behind it.
         low_key = np.int64(-1) if run == low.run else np.int64(low.key)
         high_key = np.int64(BEHIND_ALL) if run == high.run else np.int64(high.key)
@@ -360,25 +437,40 @@ _LOWEST = Cut(-1, -1, 0)
 _HIGHEST = Cut(BEHIND_ALL, -1, 0)
 
 
+def _sampled(run: Run) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return keys and rows of some records of a run, and the bytes from each to the next."""
+    rows = np.arange(0, len(run.keys), SAMPLED)
+    starts = run.starts[np.append(rows, len(run.keys))]
+    return run.keys[rows], rows, np.diff(starts.astype(np.int64))
+
+
 class SortedRuns:
-    """Runs of the temporary file, then runs in memory, in the order of the input.
+    """Runs of a store, then of the temporary file, then in memory, in the order of the input.
 
     Parameters
     ----------
     inflater
         A device that decompresses blocks of the file while it is idle; None for none.
+    stored, store
+        Runs of a store, and what holds their records; None if there are none.
     """
 
     def __init__(
         self, file: SpillFile, spilled: list[SpilledRun], runs: list[Run],
-        inflater: Inflater | None = None,
+        inflater: Inflater | None = None, stored: Sequence[StoredRun] = (),
+        store: RecordStore | None = None,
     ) -> None:  # fmt: skip
         self._file = file
         self._spilled = spilled
-        self._runs = runs
         self._inflater = inflater
-        self._spilled_columns = _spilled_columns(spilled)
-        self._memory, self._data = _columns(runs)
+        self._store = store
+        self._runs = [*(one.run for one in stored), *runs]  # but for those of the file
+        self._n_stored = n_stored = len(stored)
+        offsets = np.array([one.offset for one in stored], np.int64)
+        self._stored = _columns(self._runs[:n_stored], offsets, 0)
+        self._spilled_columns = _spilled_columns(spilled, n_stored)
+        self._data, offsets = spanning([run.data for run in runs])
+        self._memory = _columns(runs, offsets, n_stored + len(spilled))
         self._cut: list[tuple[Cut, Cut]] = []  # of the ranges
         self._released = np.array([run.offsets[0] for run in spilled], np.int64)
 
@@ -414,50 +506,61 @@ class SortedRuns:
 
     def _cuts(self, target: int) -> list[Cut]:
         """Choose some of the records that are looked at, by the bytes between them."""
-        keys, runs, rows, weights = [], [], [], []
-        for number, run in enumerate(self._spilled):
-            keys.append(run.first_keys)
-            rows.append(np.arange(len(run.first_keys)))
-            weights.append(run.sizes)
-            runs.append(np.full(len(run.first_keys), number))
-        for number, in_memory in enumerate(self._runs, len(self._spilled)):
-            sampled = np.arange(0, len(in_memory.keys), SAMPLED)
-            keys.append(in_memory.keys[sampled])
-            rows.append(sampled)
-            starts = in_memory.starts[np.append(sampled, len(in_memory.keys))]
-            weights.append(np.diff(starts.astype(np.int64)))
-            runs.append(np.full(len(sampled), number))
-        if not keys:
+        # In the order of the input, in which equal keys stay.
+        looked_at = [
+            *(_sampled(run) for run in self._runs[: self._n_stored]),
+            *((run.first_keys, np.arange(len(run.first_keys)), run.sizes) for run in self._spilled),
+            *(_sampled(run) for run in self._runs[self._n_stored :]),
+        ]
+        if not looked_at:
             return []
-        all_keys = np.concatenate(keys)
-        order = stable_order(all_keys)
-        before = np.cumsum(np.concatenate(weights)[order])[:-1]
+        keys, rows, weights = (np.concatenate(column) for column in zip(*looked_at, strict=True))
+        runs = np.repeat(np.arange(len(looked_at)), [len(one[0]) for one in looked_at])
+        order = stable_order(keys)
+        before = np.cumsum(weights[order])[:-1]
         chosen = order[1:][np.diff(before // target, prepend=0) > 0]
-        columns = (all_keys, np.concatenate(runs), np.concatenate(rows))
+        columns = (keys, runs, rows)
         return [Cut(*row) for row in zip(*(c[chosen].tolist() for c in columns), strict=True)]
 
     def load(self, low: Cut, high: Cut) -> Records:
         """Return the records between two cuts."""
         bounds = np.empty((len(self._memory.offsets), 2), np.int64)
-        most, room = _find_slices(self._memory, len(self._spilled), low, high, bounds)
-        data, offset, row = self._data, 0, 0
-        if self._spilled:
-            table = np.empty((len(self._spilled), 5), np.int64)
-            _find_blocks_between(self._spilled_columns, low, high, table)
-            blocks = self._new_array(int(table[:, _PLAIN_BYTES].sum()))
-            if len(blocks):
-                self._read_blocks(table, blocks)
-            data, (in_file, offset) = spanning([blocks, self._data])
-            most, room = most + int(table[:, _ROWS].sum()), room + len(blocks)
+        n_in_memory, room = _find_slices(self._memory, low, high, bounds)
+        stored, stored_keys = self._gather(low, high)
+        if n_in_memory == 0 and not self._spilled:
+            return stored
+        table = np.empty((len(self._spilled), 5), np.int64)
+        _find_blocks_between(self._spilled_columns, low, high, table)
+        blocks = self._new_array(int(table[:, _PLAIN_BYTES].sum()))
+        if len(blocks):
+            self._read_blocks(table, blocks)
+        data, (in_store, in_file, in_memory) = spanning([stored.data, blocks, self._data])
+        row = len(stored_keys)
+        most = row + int(table[:, _ROWS].sum()) + n_in_memory
         starts, keys = np.empty((2, most), np.int64)
-        if self._spilled:
-            row = _find_records_between(blocks, table, low, high, starts, keys)
-            starts[:row] += in_file
+        starts[:row], keys[:row] = stored.starts + in_store, stored_keys
+        if len(blocks):
+            n = _find_records_between(
+                blocks, table, self._n_stored, low, high, starts[row:], keys[row:]
+            )
+            starts[row : row + n] += in_file
+            row += n
         # In few compiled calls, as everything of a range: to go on in Python afterwards a thread
         # waits for the GIL, a millisecond where sixteen do.
-        out = RECYCLER.empty(room)
-        positions = _sort_slices(self._memory, bounds, offset, data, starts, keys, row, out)
+        out = RECYCLER.empty(len(stored.data) + len(blocks) + room)
+        positions = _sort_slices(self._memory, bounds, in_memory, data, starts, keys, row, out)
         return Records(out[: positions[-1]], positions[:-1])
+
+    def _gather(self, low: Cut, high: Cut) -> tuple[Records, np.ndarray]:
+        """Return the records of the store between two cuts, and their keys."""
+        if self._store is None:
+            return Records(np.empty(0, np.uint8), np.empty(0, np.int64)), np.empty(0, np.int64)
+        bounds = np.empty((self._n_stored, 2), np.int64)
+        n, _ = _find_slices(self._stored, low, high, bounds)
+        keys, offsets, starts = np.empty((3, n + 1), np.int64)
+        _order_slices(self._stored, bounds, n, keys, offsets, starts)
+        data = self._store.gather(offsets[:n], starts)
+        return Records(data, starts[:n]), keys[:n]
 
     def _new_array(self, n_bytes: int) -> np.ndarray:
         if self._inflater is None:
@@ -467,7 +570,7 @@ class SortedRuns:
     def rows_before(self, cut: Cut) -> np.ndarray:
         """Return how many records of each run in memory lie before a cut: int64."""
         rows = np.empty(len(self._memory.offsets), np.int64)
-        _find_rows(self._memory, len(self._spilled), cut, rows)
+        _find_rows(self._memory, cut, rows)
         return rows
 
     def _read_blocks(self, table: np.ndarray, out: np.ndarray) -> None:
@@ -711,13 +814,24 @@ class RecordSorter:
         Bytes for runs.
     compressor
         Compresses what is written; None for those threads.
+    open_store
+        Returns what holds records that do not fit, before the file does, or None; called when they
+        do not. None for none.
     """
 
     def __init__(
         self, file: SpillFile, executor: Executor, n_threads: int, memory: int,
         compressor: bgzf.Compressor | None = None,
+        open_store: Callable[[], RecordStore | None] | None = None,
     ) -> None:  # fmt: skip
         self._file = file
+        self._open_store = open_store
+        self._store: RecordStore | None = None
+        self._store_is_full = False
+        self._stored: list[StoredRun] = []
+        self._n_bytes_of_stored = 0  # rows of these
+        self._storing: deque[tuple[Future[None], int]] = deque()  # bytes of records on their way
+        self._n_bytes_storing = 0
         self._executor = executor
         self._compressor = compressor or bgzf.HostCompressor(executor, SPILL_LEVEL)
         self._range_bytes = SPILL_RANGE_BYTES
@@ -728,7 +842,7 @@ class RecordSorter:
         ahead = self._ranges_in_work(n_threads, RANGE_BYTES)
         if ahead * RANGE_BYTES * _RANGE_COPIES * LARGE_RANGES_SHARE <= memory:
             self._range_bytes, self._ahead = RANGE_BYTES, ahead
-        self._most = max(memory // 2, 1)
+        self._memory = memory
         self._runs: list[Run] = []
         self._n_bytes = 0
         self._spilled: list[SpilledRun] = []
@@ -744,7 +858,26 @@ class RecordSorter:
 
     def add(self, run: Run) -> None:
         """Add the next run of the input."""
+        self.n_records += len(run.keys)
         self._take_spilled(wait=False)
+        if self._open_store is not None and self._n_bytes + run.n_bytes > self._most:
+            self._store, self._open_store = self._open_store(), None
+            runs, self._runs, self._n_bytes = self._runs, [], 0
+            for earlier in runs:
+                self._put(earlier)
+        self._put(run)
+
+    @property
+    def _most(self) -> int:
+        """Bytes of runs to keep, and of those that are on their way elsewhere."""
+        return max((self._memory - self._n_bytes_of_stored) // 2, 1)
+
+    def _put(self, run: Run) -> None:
+        """Have a run stored, or keep it, which may send those kept to the file."""
+        if self._store is not None:
+            if self._has_stored(run):
+                return
+            self._store_is_full = True
         if self._n_bytes and self._n_bytes + run.n_bytes > self._most:
             self._take_spilled(wait=True)
             self._spill = _Spill(
@@ -754,7 +887,32 @@ class RecordSorter:
             self._runs, self._n_bytes = [], 0
         self._runs.append(run)
         self._n_bytes += run.n_bytes
-        self.n_records += len(run.keys)
+
+    def _has_stored(self, run: Run) -> bool:
+        """Have the records of a run stored; return False if there is no room."""
+        assert self._store is not None
+        n_bytes = run.n_bytes_of_rows
+        if self._store_is_full or self._n_bytes_of_stored + n_bytes > self._memory // 2:
+            return False  # what comes later must not be stored either
+        offset = self._store.reserve(len(run.data))
+        if offset < 0:
+            return False
+        while self._storing and (
+            self._storing[0][0].done() or self._n_bytes_storing + len(run.data) > self._most
+        ):
+            self._end_storing()
+        task = self._executor.submit(partial(self._store.write, run.data, offset))
+        self._storing.append((task, len(run.data)))
+        self._n_bytes_storing += len(run.data)
+        self._n_bytes_of_stored += n_bytes
+        self._stored.append(StoredRun(run._replace(data=np.empty(0, np.uint8)), offset))
+        return True
+
+    def _end_storing(self) -> None:
+        """Wait until the records that were sent first are stored."""
+        task, n_bytes = self._storing.popleft()
+        self._n_bytes_storing -= n_bytes
+        task.result()
 
     def restore(self, merged: list[SpilledRun], n_merged: int) -> None:
         """Begin with runs that lie in the temporary file; see :class:`RunsSoFar`."""
@@ -775,6 +933,8 @@ class RecordSorter:
             Returns the device that helps to decompress the temporary file; called if there is one.
         """
         runs, self._runs = self._runs, []
+        while self._storing:
+            self._end_storing()
         if self._spill is not None:
             written, rest = self._spill.stop()
             self._spilled.append(written)
@@ -782,10 +942,12 @@ class RecordSorter:
             runs = rest + runs  # in the order of the input
         RECYCLER.clear()  # the room of runs in the file is needed for ranges
         inflater = open_inflater() if self._spilled and open_inflater is not None else None
-        return SortedRuns(self._file, self._spilled, runs, inflater)
+        store = self._store if self._stored else None
+        return SortedRuns(self._file, self._spilled, runs, inflater, self._stored, store)
 
     def cancel(self) -> None:
         """Drop tasks that have not begun."""
+        wait([task for task, _ in self._storing if not task.cancel()])
         if self._spill is not None:
             self._spill.cancel()
 

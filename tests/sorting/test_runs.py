@@ -97,12 +97,38 @@ class Device:
         return self.decompress(parts) if self.n_asked % 2 else None
 
 
+class Store:
+    """Room for some bytes of records, in the place of a device's."""
+
+    def __init__(self, n_bytes: int) -> None:
+        self._records = np.zeros(n_bytes, np.uint8)
+        self._n_taken = 0
+
+    def reserve(self, n_bytes: int) -> int:
+        offset = self._n_taken
+        if offset + n_bytes > len(self._records):
+            return -1
+        self._n_taken += n_bytes
+        return offset
+
+    def write(self, data: np.ndarray, offset: int) -> None:
+        assert not self._records[offset : offset + len(data)].any()
+        self._records[offset : offset + len(data)] = data
+
+    def gather(self, offsets: np.ndarray, starts: np.ndarray) -> np.ndarray:
+        found = np.empty(int(starts[-1]), np.uint8)
+        for offset, first, end in zip(offsets, starts[:-1], starts[1:], strict=True):
+            found[first:end] = self._records[offset : offset + end - first]
+        return found
+
+
 @given(
     batches(), st.sampled_from([1, 20_000, 1 << 30]), st.integers(1, 30_000),
-    st.sampled_from([1, 300, 1 << 16]), st.sampled_from([1, 7, 128]), st.integers(0, 1 << 32),
+    st.sampled_from([1, 300, 1 << 16]), st.sampled_from([1, 7, 128]),
+    st.sampled_from([None, 0, 10_000, 1 << 20]), st.integers(0, 1 << 32),
 )  # fmt: skip
-@settings(deadline=None, max_examples=150)
-def test_merged_order_is_that_of_a_stable_sort(parts, memory, target, block, sampled, seed):
+@settings(deadline=None, max_examples=250)
+def test_merged_order_is_that_of_a_stable_sort(parts, memory, target, block, sampled, stored, seed):
     expected = b"".join(sorted((r for part in parts for r in part), key=plain_key))
     with (
         pytest.MonkeyPatch.context() as patch,
@@ -113,7 +139,8 @@ def test_merged_order_is_that_of_a_stable_sort(parts, memory, target, block, sam
         patch.setattr(runs, "SAMPLED", sampled)
         file = SpillFile(Path("/tmp"))
         device = Device(executor) if seed % 3 else None
-        sorter = RecordSorter(file, executor, 2, memory, device)
+        open_store = None if stored is None else lambda: Store(stored)
+        sorter = RecordSorter(file, executor, 2, memory, device, open_store)
         for part in parts:
             sorter.add(run_of_bytes(np.frombuffer(b"".join(part), np.uint8)))
         merged = sorter.finish(lambda: device)
