@@ -25,17 +25,23 @@ log = logging.getLogger(__name__)
 # --- streams ---
 
 
-def priority_stream() -> Any:
-    """Return a stream of the highest priority on the current device.
+def priority_stream(below: int = 0) -> Any:
+    """Return a stream of a high priority on the current device.
 
-    Blocks of its kernels are the next to run when a block of another kernel ends. The stream
-    exists as long as the process: keep it for reuse.
+    Blocks of its kernels are the next to run when a block of a kernel of less priority ends. The
+    stream exists as long as the process: keep it for reuse.
+
+    Parameters
+    ----------
+    below
+        Levels below the highest priority, as far as that is still above the lowest.
     """
     if SIMULATED:
         return cuda.stream()
     # numba-cuda wraps the driver's functions by name; its own streams have the lowest priority.
-    _, highest = cuda_driver.driver.cuCtxGetStreamPriorityRange()
-    return cuda.external_stream(int(cuda_driver.driver.cuStreamCreateWithPriority(0, highest)))
+    lowest, highest = cuda_driver.driver.cuCtxGetStreamPriorityRange()
+    priority = max(highest, min(highest + below, lowest - 1))
+    return cuda.external_stream(int(cuda_driver.driver.cuStreamCreateWithPriority(0, priority)))
 
 
 def wait_for(stream: Any, other: Any, event: Any) -> None:

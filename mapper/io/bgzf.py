@@ -200,13 +200,15 @@ def spans_of(pieces: Pieces) -> np.ndarray:
 
 
 @driver
-def copy_spans(spans, out, starts):
+def copy_spans(spans, skipped, out, starts):
     """Copy pieces of data behind each other, in one call: a group may have hundreds.
 
     Parameters
     ----------
     spans
         See :func:`spans_of`.
+    skipped
+        bool: True for a piece that only gets its place.
     starts
         To be written, int64: where each block begins in `out`, and last the end. Pieces are of
         whole blocks but for their last.
@@ -219,7 +221,8 @@ def copy_spans(spans, out, starts):
     at = np.int64(0)
     for piece in range(len(spans)):
         address, n_bytes = spans[piece]
-        copy_from_address(address, out, at, n_bytes)
+        if not skipped[piece]:
+            copy_from_address(address, out, at, n_bytes)
         for first in range(0, n_bytes, BLOCK_BYTES):
             starts[n] = at + first
             n += 1

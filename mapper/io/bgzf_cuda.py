@@ -22,8 +22,10 @@ from mapper.cuda.arguments import address_of
 from mapper.cuda.memory import (
     Workspace,
     copy_in,
+    copy_in_at,
     copy_out,
     free_share,
+    is_page_locked,
     page_locked,
     priority_stream,
 )
@@ -36,6 +38,7 @@ from mapper.io.bgzf import (
     MAX_BLOCK,
     TRAILER_BYTES,
     Pieces,
+    Spans,
     compress_blocks,
     copy_spans,
     deflater,
@@ -84,6 +87,9 @@ _LEAST_BLOCKS = 64
 
 _STORED_BYTES = 5
 """Of the header of a stored block of DEFLATE: last block and kind, length, and its complement."""
+
+_LEAST_FETCHED = 1 << 20
+"""Bytes of a piece that a device fetches itself: to queue a copy takes as long as to copy some."""
 
 _LINE_END = np.uint8(ord("\n"))
 _ALIGNMENT = 4  # of a compressed body
@@ -170,7 +176,8 @@ class _Lane:
         self.ordinal = ordinal
         self._codec = codec
         # Between the blocks of long kernels of mapping a group would wait for a tenth of a second.
-        self._space = Workspace(sleeps=True, stream=priority_stream())
+        # The short kernels that bring records back for compression must not wait for its long ones.
+        self._space = Workspace(sleeps=True, stream=priority_stream(below=1))
 
     def _array(self, name: str, n: int, dtype: Any) -> Any:
         return self._space.device(name, n, dtype)
@@ -200,13 +207,36 @@ class _Deflating(_Lane):
         self._slot_addresses = self._space.upload("slot addresses", slots)
         self.run([memoryview(b"\n")])  # the driver loads the kernels, which takes memory too
 
+    def _upload(self, pieces: Pieces, starts: np.ndarray) -> int:
+        """Copy pieces to the device, fill `starts` (see copy_spans); return the number of blocks.
+
+        The device fetches large pieces itself where their memory is page-locked.
+        """
+        spans = spans_of(pieces)
+        if isinstance(pieces, Spans):
+            arrays, at_once = [], np.zeros(len(spans), np.bool_)
+        else:
+            arrays = [np.frombuffer(piece, np.uint8) for piece in pieces]
+            at_once = np.array(
+                [len(one) >= _LEAST_FETCHED and is_page_locked([one]) for one in arrays], np.bool_
+            )
+        n = int(copy_spans(spans, at_once, self._plain, starts))
+        if not at_once.any():
+            copy_in(self._data, self._plain, int(starts[n]), self._space.stream)
+            return n
+        at = 0
+        for array, is_fetched in zip(arrays, at_once.tolist(), strict=True):
+            source = array if is_fetched else self._plain[at : at + len(array)]
+            copy_in_at(self._data, at, source, self._space.stream)
+            at += len(array)
+        return n
+
     def run(self, pieces: Pieces) -> memoryview:
         """Return the BGZF blocks of pieces of data."""
         space = self._space
         starts = np.empty(len(self._slot_addresses) + 1, np.int64)
-        n = int(copy_spans(spans_of(pieces), self._plain, starts))
+        n = self._upload(pieces, starts)
         n_plain = np.diff(starts[: n + 1])
-        copy_in(self._data, self._plain, int(starts[n]), space.stream)
         addresses = space.upload("addresses", starts[:n] + address_of(self._data))
         sizes = space.upload("sizes", n_plain)
         n_packed = self._array("packed", n, np.int64)

@@ -20,6 +20,7 @@ pytest.importorskip("numba_cuda", reason="needs the package numba-cuda")
 
 from mapper.cuda import nvcomp
 from mapper.cuda.api import SIMULATED, cuda
+from mapper.cuda.memory import page_locked
 from mapper.errors import DeviceMemoryError
 from mapper.io import bgzf, bgzf_cuda
 from mapper.io.bgzf_cuda import (
@@ -149,6 +150,29 @@ def test_blocks_hold_the_data(deflater: DeviceDeflater, pieces: list[bytes]) -> 
     starts = bgzf.block_starts(blocks)
     assert [len(gzip.decompress(blocks[a:b])) for a, b in itertools.pairwise(starts)] == sizes
     assert starts[-1] == len(blocks)
+
+
+def test_large_pieces_in_page_locked_memory_are_fetched(
+    deflater: DeviceDeflater, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between others, of which some are as large and some lie in ordinary memory."""
+    monkeypatch.setattr(bgzf_cuda, "_LEAST_FETCHED", BLOCK)
+    if SIMULATED:  # whose host has no page-locked memory
+        monkeypatch.setattr(bgzf_cuda, "is_page_locked", lambda arrays: arrays[0][0] == ord("A"))
+    locked = page_locked(2 * BLOCK + 7, np.dtype(np.uint8))
+    locked[:] = np.frombuffer(b"A" + text(2 * BLOCK + 6, 4), np.uint8)
+    fetched = bgzf_cuda.is_page_locked([locked])
+    pieces = [memoryview(text(100)), locked.data, memoryview(text(BLOCK, 5)), locked[3:9].data]
+    staged = []
+
+    def copy_spans(spans: Any, skipped: Any, *args: Any) -> Any:
+        staged.append((~skipped).tolist())
+        return bgzf.copy_spans(spans, skipped, *args)
+
+    monkeypatch.setattr(bgzf_cuda, "copy_spans", copy_spans)
+    blocks = bytes(deflater.compress(pieces))
+    assert gzip.decompress(blocks) == b"".join(pieces)
+    assert fetched and staged == [[True, False, True, True]]
 
 
 def test_body_that_grows_is_stored(codec: Any) -> None:
