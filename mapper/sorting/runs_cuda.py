@@ -36,6 +36,9 @@ log = logging.getLogger(__name__)
 LEFT_SHARE = 0.2
 """Share of a device's memory that stays free, for batches that need more than those before."""
 
+MOST_SHARE = 0.5
+"""Share of it that records take at most: others may want to use the device."""
+
 LEAST_BYTES = 1 << 30
 """Room that is worth while: for less, the temporary file is needed soon."""
 
@@ -81,6 +84,7 @@ class DeviceStore:
 
     def __init__(self, ordinal: int, n_streams: int, n_bytes: int) -> None:
         self._ordinal = ordinal
+        self._n_streams = n_streams
         self._n_taken = 0
         self._idle: SimpleQueue[Workspace] = SimpleQueue()
         with device_context(ordinal):
@@ -110,9 +114,9 @@ class DeviceStore:
         return gathered
 
     def close(self) -> None:
-        """Free the memory, when no thread uses it any more."""
+        """Free the memory, when the calls that have begun are done."""
         with device_context(self._ordinal):
-            while not self._idle.empty():
+            for _ in range(self._n_streams):
                 self._idle.get().release()
             with DRIVER:
                 self._records = None
@@ -152,7 +156,8 @@ class DeviceStore:
 def device_store(ordinal: int, n_streams: int) -> Iterator[DeviceStore | None]:
     """Open room for records on a device, in most of its free memory; None if that is little."""
     with device_context(ordinal):
-        n_bytes = free_share() - int(LEFT_SHARE * total_bytes())
+        total = total_bytes()
+        n_bytes = min(free_share() - int(LEFT_SHARE * total), int(MOST_SHARE * total))
     store = None
     if n_bytes >= LEAST_BYTES:
         try:

@@ -56,6 +56,6 @@ def test_room_is_most_of_what_is_free_and_is_given_back():
 
 def test_without_memory_there_is_no_store(monkeypatch):
     monkeypatch.setattr(runs_cuda, "free_share", lambda: runs_cuda.LEAST_BYTES // 2)
-    monkeypatch.setattr(runs_cuda, "total_bytes", lambda: 0)
+    monkeypatch.setattr(runs_cuda, "total_bytes", lambda: runs_cuda.LEAST_BYTES)
     with device_store(0, 1) as store:
         assert store is None
