@@ -529,11 +529,7 @@ class SortedRuns:
         stored, stored_keys = self._gather(low, high)
         if n_in_memory == 0 and not self._spilled:
             return stored
-        table = np.empty((len(self._spilled), 5), np.int64)
-        _find_blocks_between(self._spilled_columns, low, high, table)
-        blocks = self._new_array(int(table[:, _PLAIN_BYTES].sum()))
-        if len(blocks):
-            self._read_blocks(table, blocks)
+        table, blocks = self._blocks_between(low, high)
         data, (in_store, in_file, in_memory) = spanning([stored.data, blocks, self._data])
         row = len(stored_keys)
         most = row + int(table[:, _ROWS].sum()) + n_in_memory
@@ -562,19 +558,26 @@ class SortedRuns:
         data = self._store.gather(offsets[:n], starts)
         return Records(data, starts[:n]), keys[:n]
 
-    def _new_array(self, n_bytes: int) -> np.ndarray:
-        if self._inflater is None:
-            return RECYCLER.empty(n_bytes)
-        return self._inflater.memory(n_bytes)
-
     def rows_before(self, cut: Cut) -> np.ndarray:
         """Return how many records of each run in memory lie before a cut: int64."""
         rows = np.empty(len(self._memory.offsets), np.int64)
         _find_rows(self._memory, cut, rows)
         return rows
 
+    def _blocks_between(self, low: Cut, high: Cut) -> tuple[np.ndarray, np.ndarray]:
+        """Return the table of the blocks between two cuts, and their plain bytes, run behind run."""
+        table = np.empty((len(self._spilled), 5), np.int64)
+        if not self._spilled:
+            return table, np.empty(0, np.uint8)
+        _find_blocks_between(self._spilled_columns, low, high, table)
+        n_bytes = int(table[:, _PLAIN_BYTES].sum())
+        memory = RECYCLER.empty if self._inflater is None else self._inflater.memory
+        blocks = memory(n_bytes)
+        if n_bytes:
+            self._read_blocks(table, blocks)
+        return table, blocks
+
     def _read_blocks(self, table: np.ndarray, out: np.ndarray) -> None:
-        """Fill an array with the plain bytes of blocks, run behind run."""
         packed = RECYCLER.empty(int(table[:, _PACKED_BYTES].sum()))
         self._file.read_parts(np.ascontiguousarray(table[:, : _PACKED_BYTES + 1]), packed)
         # A large record takes several blocks of BGZF.
