@@ -565,7 +565,7 @@ class SortedRuns:
         return rows
 
     def _blocks_between(self, low: Cut, high: Cut) -> tuple[np.ndarray, np.ndarray]:
-        """Return the table of the blocks between two cuts, and their plain bytes, run behind run."""
+        """Return the table of the blocks between two cuts, and their plain bytes."""
         table = np.empty((len(self._spilled), 5), np.int64)
         if not self._spilled:
             return table, np.empty(0, np.uint8)
