@@ -212,6 +212,11 @@ def compile_all(folder: Path, devices: Sequence[DeviceChoice], threads: int) -> 
                 device=device, compile_command=HELPER_COMMAND, **options,
             )  # fmt: skip
             map_reads(index, job, session)
+    # What is sorted by a device does not fit in memory, and these reads do.
+    for ordinal in {ordinal for device in devices for ordinal in device.ordinals}:
+        from mapper.sorting.runs_cuda import compile_store
+
+        compile_store(ordinal, folder)
     # With the least memory one of the parts goes through a temporary file, as of a large sample.
     parts = [str(folder / name) for name in ("pairs.bam", "long.bam")]
     target = SortedTarget(str(folder / "merged.bam"), "bam", "fmwave compile")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
@@ -27,9 +28,12 @@ from mapper.cuda.memory import (
     total_bytes,
 )
 from mapper.errors import DeviceMemoryError
+from mapper.io.bam_writer import FIXED_BYTES
 from mapper.jit.accelerate import driver
 from mapper.jit.simd import copy
 from mapper.sorting.ranges import RANGE_BYTES
+from mapper.sorting.runs import SortedRuns, StoredRun, run_of_bytes
+from mapper.sorting.spill_file import SpillFile
 
 log = logging.getLogger(__name__)
 
@@ -150,6 +154,20 @@ class DeviceStore:
             copy_out(found, out, total, space.stream)
             space.synchronize()
         return found
+
+
+def compile_store(ordinal: int, directory: Path) -> None:
+    """Compile what sorts by the memory of a device, by sorting one record."""
+    record = np.zeros(FIXED_BYTES, np.uint8)
+    record[0] = FIXED_BYTES - 4
+    run = run_of_bytes(record)
+    store = DeviceStore(ordinal, 1, len(record))
+    offset = store.reserve(len(record))
+    store.write(run.data, offset)
+    stored = [StoredRun(run._replace(data=record[:0]), offset)]
+    for one in SortedRuns(SpillFile(directory), [], [], None, stored, store).ranges():
+        one.load()
+    store.close()
 
 
 @contextmanager

@@ -54,6 +54,11 @@ def test_room_is_most_of_what_is_free_and_is_given_back():
             assert store.reserve(runs_cuda.LEAST_BYTES) == 0
 
 
+def test_code_is_compiled_by_sorting_a_record(tmp_path):
+    runs_cuda.compile_store(0, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
 def test_without_memory_there_is_no_store(monkeypatch):
     monkeypatch.setattr(runs_cuda, "free_share", lambda: runs_cuda.LEAST_BYTES // 2)
     monkeypatch.setattr(runs_cuda, "total_bytes", lambda: runs_cuda.LEAST_BYTES)
