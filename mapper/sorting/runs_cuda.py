@@ -54,7 +54,7 @@ _BLOCK = 256
 
 
 @kernel(_BLOCK)
-def _gather(records, offsets, starts, out):
+def _bring_together(records, offsets, starts, out):
     """Copy each record from its offset to its start in `out`; a warp does one."""
     record = cuda.blockIdx.x * (_BLOCK // _LANES) + cuda.threadIdx.x // _LANES
     if record >= len(offsets):
@@ -147,7 +147,7 @@ class DeviceStore:
         if total:
             out = space.device("range", total, np.uint8)
             n_blocks = -(-len(offsets) * _LANES // _BLOCK)
-            _gather.launch_blocks(
+            _bring_together.launch_blocks(
                 n_blocks, space.stream, self._records, space.upload("offsets", offsets),
                 space.upload("starts", starts), out,
             )  # fmt: skip

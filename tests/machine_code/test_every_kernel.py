@@ -131,6 +131,7 @@ def index_and_kmers():
 
 def bgzf():
     from mapper.io.bgzf_cuda import _align, _assemble, _count_lines
+    from mapper.sorting.runs_cuda import _bring_together
 
     sizes, starts, bodies, checksums = I8, I8, I8, U4
     yield (
@@ -139,6 +140,7 @@ def bgzf():
     )
     yield _align, [U1, bodies, sizes, starts, U1]
     yield _count_lines, [U1, starts, sizes, I8]
+    yield _bring_together, [U1, I8, I8, U1]
 
 
 def pairwise():

@@ -85,9 +85,7 @@ def files_in(directory: Path) -> dict[str, Any]:
 
 @pytest.fixture(autouse=True)
 def little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    def sorter(
-        file: Any, executor: Executor, n_threads: int, _memory: int, _compressor: Any
-    ) -> RecordSorter:
+    def sorter(file: Any, executor: Executor, n_threads: int, *_: Any) -> RecordSorter:
         return RecordSorter(file, executor, n_threads, SORT_BYTES)
 
     monkeypatch.setattr(sorting_output, "RecordSorter", sorter)

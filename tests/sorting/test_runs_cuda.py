@@ -9,11 +9,14 @@ import pytest
 
 pytest.importorskip("numba_cuda", reason="needs the package numba-cuda")
 
-from mapper.cuda.api import SIMULATED
+from mapper.cuda.api import SIMULATED, cuda
 from mapper.sorting import runs_cuda
 from mapper.sorting.runs_cuda import DeviceStore, device_store
 
-pytestmark = pytest.mark.gpu
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not SIMULATED and not cuda.is_available(), reason="no CUDA device"),
+]
 
 
 def gathered(data: np.ndarray, offsets: np.ndarray, sizes: np.ndarray) -> bytes:
