@@ -89,7 +89,8 @@ _STORED_BYTES = 5
 """Of the header of a stored block of DEFLATE: last block and kind, length, and its complement."""
 
 _LEAST_FETCHED = 1 << 20
-"""Bytes of a piece that a device fetches itself: to queue a copy takes as long as to copy some."""
+"""Bytes from which a device fetches a piece itself: asking the driver about a small one and queueing
+its copy take longer than copying it."""
 
 _LINE_END = np.uint8(ord("\n"))
 _ALIGNMENT = 4  # of a compressed body

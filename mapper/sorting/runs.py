@@ -818,8 +818,9 @@ class RecordSorter:
     compressor
         Compresses what is written; None for those threads.
     open_store
-        Returns what holds records that do not fit, before the file does, or None; called when they
-        do not. None for none.
+        Opens a store of records, or returns None if there is no room; called once, when records
+        first exceed the memory. What the store cannot hold goes to the file. None for the file
+        alone.
     """
 
     def __init__(
@@ -872,7 +873,7 @@ class RecordSorter:
 
     @property
     def _most(self) -> int:
-        """Bytes of runs to keep, and of those that are on their way elsewhere."""
+        """Most bytes of the runs that are kept; as many more may be on their way elsewhere."""
         return max((self._memory - self._n_bytes_of_stored) // 2, 1)
 
     def _put(self, run: Run) -> None:
