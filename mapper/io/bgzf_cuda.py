@@ -89,8 +89,8 @@ _STORED_BYTES = 5
 """Of the header of a stored block of DEFLATE: last block and kind, length, and its complement."""
 
 _LEAST_FETCHED = 1 << 20
-"""Bytes from which a device fetches a piece itself: asking the driver about a small one and queueing
-its copy take longer than copying it."""
+"""Bytes from which a device fetches a piece itself: for a small one, asking the driver and queueing
+the copy take longer than to copy it."""
 
 _LINE_END = np.uint8(ord("\n"))
 _ALIGNMENT = 4  # of a compressed body

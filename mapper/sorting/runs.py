@@ -135,11 +135,11 @@ class Cut(NamedTuple):
 class RecordStore(Protocol):
     """The interface of memory elsewhere, a device's, that holds the records of runs."""
 
-    def reserve(self, n_bytes: int) -> int:
-        """Return the offset of room for records, -1 if there is none; one thread at a time."""
+    n_bytes: int
+    """Room for records."""
 
     def write(self, data: np.ndarray, offset: int) -> None:
-        """Write records (uint8) at a reserved offset; any thread."""
+        """Write records (uint8) at an offset; any thread."""
 
     def gather(self, offsets: np.ndarray, starts: np.ndarray) -> np.ndarray:
         """Return records, one behind another: uint8. Any thread may call this.
@@ -834,6 +834,7 @@ class RecordSorter:
         self._store_is_full = False
         self._stored: list[StoredRun] = []
         self._n_bytes_of_stored = 0  # rows of these
+        self._n_bytes_in_store = 0  # records of these
         self._storing: deque[tuple[Future[None], int]] = deque()  # bytes of records on their way
         self._n_bytes_storing = 0
         self._executor = executor
@@ -898,9 +899,10 @@ class RecordSorter:
         n_bytes = run.n_bytes_of_rows
         if self._store_is_full or self._n_bytes_of_stored + n_bytes > self._memory // 2:
             return False  # what comes later must not be stored either
-        offset = self._store.reserve(len(run.data))
-        if offset < 0:
+        offset = self._n_bytes_in_store
+        if offset + len(run.data) > self._store.n_bytes:
             return False
+        self._n_bytes_in_store += len(run.data)
         while self._storing and (
             self._storing[0][0].done() or self._n_bytes_storing + len(run.data) > self._most
         ):

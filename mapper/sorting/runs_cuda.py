@@ -89,7 +89,7 @@ class DeviceStore:
     def __init__(self, ordinal: int, n_streams: int, n_bytes: int) -> None:
         self._ordinal = ordinal
         self._n_streams = n_streams
-        self._n_taken = 0
+        self.n_bytes = n_bytes
         self._idle: SimpleQueue[Workspace] = SimpleQueue()
         with device_context(ordinal):
             with device_memory(f"room for {n_bytes / 1e9:.1f} GB of sorted records"):
@@ -100,16 +100,8 @@ class DeviceStore:
                 space.device("range", 2 * RANGE_BYTES, np.uint8)
                 self._idle.put(space)
 
-    def reserve(self, n_bytes: int) -> int:
-        """Return the offset of room for records, -1 if there is none; one thread at a time."""
-        offset = self._n_taken
-        if offset + n_bytes > len(self._records):
-            return -1
-        self._n_taken += n_bytes
-        return offset
-
     def write(self, data: np.ndarray, offset: int) -> None:
-        """Write records at a reserved offset."""
+        """Write records at an offset."""
         self._on_device(self._write, data, offset)
 
     def gather(self, offsets: np.ndarray, starts: np.ndarray) -> np.ndarray:
@@ -162,9 +154,8 @@ def compile_store(ordinal: int, directory: Path) -> None:
     record[0] = FIXED_BYTES - 4
     run = run_of_bytes(record)
     store = DeviceStore(ordinal, 1, len(record))
-    offset = store.reserve(len(record))
-    store.write(run.data, offset)
-    stored = [StoredRun(run._replace(data=record[:0]), offset)]
+    store.write(run.data, 0)
+    stored = [StoredRun(run._replace(data=record[:0]), 0)]
     for one in SortedRuns(SpillFile(directory), [], [], None, stored, store).ranges():
         one.load()
     store.close()

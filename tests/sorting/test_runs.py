@@ -102,16 +102,10 @@ class Store:
 
     def __init__(self, n_bytes: int) -> None:
         self._records = np.zeros(n_bytes, np.uint8)
-        self._n_taken = 0
-
-    def reserve(self, n_bytes: int) -> int:
-        offset = self._n_taken
-        if offset + n_bytes > len(self._records):
-            return -1
-        self._n_taken += n_bytes
-        return offset
+        self.n_bytes = n_bytes
 
     def write(self, data: np.ndarray, offset: int) -> None:
+        assert offset + len(data) <= self.n_bytes
         assert not self._records[offset : offset + len(data)].any()
         self._records[offset : offset + len(data)] = data
 

@@ -29,9 +29,7 @@ def test_records_come_back_in_any_order(monkeypatch):
     n_bytes = 3000 if SIMULATED else 3_000_000
     store = DeviceStore(0, 2, 3 * n_bytes)
     data = rng.integers(0, 256, (3, n_bytes), np.uint8)
-    offsets = [store.reserve(n_bytes) for _ in data]
-    assert offsets == [0, n_bytes, 2 * n_bytes]
-    assert store.reserve(1) == -1
+    offsets = [0, n_bytes, 2 * n_bytes]
     with ThreadPoolExecutor(3) as threads:
         list(threads.map(store.write, data, offsets))
 
@@ -54,7 +52,7 @@ def test_room_is_most_of_what_is_free_and_is_given_back():
     for _ in range(2):
         with device_store(0, 1) as store:
             assert store is not None
-            assert store.reserve(runs_cuda.LEAST_BYTES) == 0
+            assert store.n_bytes >= runs_cuda.LEAST_BYTES
 
 
 def test_code_is_compiled_by_sorting_a_record(tmp_path):
