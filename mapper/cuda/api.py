@@ -84,6 +84,7 @@ __all__ = [
     "lowest_capability",
     "problem_of",
     "sleeping_event",
+    "stay_on",
 ]
 
 SIMULATED: bool = bool(numba.config.ENABLE_CUDASIM)
@@ -282,6 +283,28 @@ def device_context(ordinal: int) -> Any:
             thread.submit(device.get_primary_context).result()
             _CONTEXTS.add(ordinal)
     return device
+
+
+class _OfThread(threading.local):
+    ordinal: int | None = None  # of the device that the thread stays on
+
+
+_OF_THREAD = _OfThread()
+
+
+def stay_on(ordinal: int) -> None:
+    """Make a device the thread's current one until another is; for threads of pools.
+
+    To enter and leave :func:`device_context` takes a dozen calls of the driver, and a thread waits
+    for the GIL after each: a thread that always works for one device need not. Not to be called
+    within a context; what enters one afterwards comes back to this device.
+    """
+    if SIMULATED or ordinal == _OF_THREAD.ordinal:
+        return
+    with device_context(ordinal):
+        context = cuda.current_context()
+    cuda_driver.driver.cuCtxSetCurrent(context.handle)
+    _OF_THREAD.ordinal = ordinal
 
 
 Result = TypeVar("Result")

@@ -98,16 +98,20 @@ class BoundKernel:
             self._words[self._place_of[place]] = number
 
 
-LAUNCH, COPY_IN, COPY_OUT, QUERY = range(4)
-"""Kinds of calls; a row of calls begins with one of them."""
+LAUNCH, COPY_IN, COPY_OUT, QUERY, RECORD, WAIT, FIND = range(7)
+"""Kinds of calls; a row of calls begins with one of the first three."""
 
-_FUNCTIONS = "cuLaunchKernel", "cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2", "cuStreamQuery"
+_FUNCTIONS = (
+    "cuLaunchKernel", "cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2", "cuStreamQuery",
+    "cuEventRecord", "cuEventSynchronize", "cuPointerGetAttribute",
+)  # fmt: skip
 _COLUMNS = 6
 
 _MOST = 32
 """Most recorded calls; at this number they are issued."""
 
 _OUT_OF_MEMORY, _NOT_READY = 2, 600  # of CUresult
+_MEMORY_TYPE, _OF_HOST = 2, 1  # CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_MEMORYTYPE_HOST
 
 
 @cache
@@ -123,10 +127,16 @@ class Calls:
 
     Their arguments must not change until the calls are issued, and must exist until they are
     done. In the simulator calls are issued at once.
+
+    Parameters
+    ----------
+    done
+        The event for :meth:`wait`; None if that is not called.
     """
 
-    def __init__(self, stream: Any) -> None:
+    def __init__(self, stream: Any, done: Any = None) -> None:
         self.stream = stream
+        self._done = done
         self._rows = np.zeros((_MOST, _COLUMNS), np.int64)
         self._n = 0
         self._launched: list[BoundKernel] = []
@@ -195,6 +205,28 @@ class Calls:
         if error:
             raise _refused(_FUNCTIONS[self._rows[made, 0]], error)
 
+    def wait(self) -> None:
+        """Issue all recorded calls, and wait until all work on the stream is done.
+
+        A thread that does both by Python waits for the GIL after each call of the driver, where
+        sixteen threads do for a millisecond and more.
+
+        Raises
+        ------
+        DeviceError
+            If the driver refuses one, or work on the stream has failed.
+        """
+        if SIMULATED:
+            return
+        n, self._n = self._n, 0
+        self._launched.clear()
+        made, error = make_calls_and_wait(
+            self._rows, n, self._functions, self._handle, int(self._done.handle)
+        )
+        if error:
+            kind = self._rows[made, 0] if made < n else (RECORD, WAIT)[made - n]
+            raise _refused(_FUNCTIONS[kind], error)
+
     def is_done(self) -> bool:
         """Return True if all work on the stream is done.
 
@@ -253,11 +285,58 @@ def _copy(typingctx, address, to, source, n_bytes, stream):
 
 
 @intrinsic
-def _query(typingctx, address, stream):
+def _of_one(typingctx, address, handle):
+    """Call a function of a stream or an event."""
+
     def codegen(context, builder, signature, args):
         return _call(builder, args[0], [_WORD], [args[1]])
 
     return types.int32(types.int64, types.int64), codegen
+
+
+@intrinsic
+def _record(typingctx, address, event, stream):
+    def codegen(context, builder, signature, args):
+        return _call(builder, args[0], [_WORD] * 2, list(args[1:]))
+
+    return types.int32(*[types.int64] * 3), codegen
+
+
+@intrinsic
+def _ask_pointer(typingctx, address, found, attribute, pointer):
+    def codegen(context, builder, signature, args):
+        return _call(builder, args[0], [_WORD, _NUMBER, _WORD], list(args[1:]))
+
+    return types.int32(*[types.int64] * 4), codegen
+
+
+@driver
+def _find_page_locked(functions, spans, least, word, found):
+    for i in range(len(spans)):
+        first, n_bytes = spans[i]
+        found[i] = n_bytes >= least
+        for address in (first, first + max(n_bytes - 1, 0)):
+            if found[i]:
+                error = _ask_pointer(functions[FIND], word.ctypes.data, _MEMORY_TYPE, address)
+                found[i] = error == 0 and word[0] == _OF_HOST
+
+
+def find_page_locked(spans: np.ndarray, least: int, found: np.ndarray) -> None:
+    """Find which pieces of memory are page-locked, see :func:`mapper.cuda.memory.is_page_locked`.
+
+    Parameters
+    ----------
+    spans
+        int64 (n, 2): address and bytes of each.
+    least
+        Bytes of the smallest that are looked at; smaller ones count as ordinary.
+    found
+        To be written, bool. All False in the simulator.
+    """
+    if SIMULATED:
+        found[:] = False
+    else:
+        _find_page_locked(driver_functions(), spans, least, np.zeros(1, np.uint32), found)
 
 
 @driver
@@ -292,6 +371,23 @@ def make_calls(rows, n, functions, stream):
 
 
 @driver
+def make_calls_and_wait(rows, n, functions, stream, event):
+    """Issue calls as :func:`make_calls`, and wait until all work on the stream is done.
+
+    Returns
+    -------
+    made, error
+        As there; `made` is n if the event could not be recorded, n + 1 if waiting failed.
+    """
+    made, error = make_calls(rows, n, functions, stream)
+    if error == 0:
+        error = _record(functions[RECORD], event, stream)
+    if error == 0:
+        made, error = n + 1, _of_one(functions[WAIT], event)
+    return made, error
+
+
+@driver
 def ask_stream(functions, stream):
     """Return the driver's status of a stream: 0 if all work is done."""
-    return _query(functions[QUERY], stream)
+    return _of_one(functions[QUERY], stream)

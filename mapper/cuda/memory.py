@@ -7,17 +7,29 @@ longer than filling them: both are kept from batch to batch.
 from __future__ import annotations
 
 import logging
+import mmap
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from functools import cache
 from typing import Any
+from weakref import finalize
 
 import numpy as np
 
-from mapper.cuda.api import DRIVER, SIMULATED, cuda, cuda_driver, is_out_of_memory, sleeping_event
+from mapper.cuda.api import (
+    DRIVER,
+    SIMULATED,
+    cuda,
+    cuda_driver,
+    is_driver_error,
+    is_out_of_memory,
+    problem_of,
+    sleeping_event,
+)
 from mapper.cuda.arguments import DeviceArray
 from mapper.errors import DeviceMemoryError
+from mapper.jit.accelerate import driver
 from mapper.parallel.buffers import RECYCLER, Recycler
 
 log = logging.getLogger(__name__)
@@ -94,13 +106,15 @@ else:
 
 
 @contextmanager
-def device_memory(what: str) -> Iterator[None]:
+def device_memory(what: str, *, locking: bool = True) -> Iterator[None]:
     """Allow one thread to allocate, and turn out-of-memory errors into DeviceMemoryError.
 
     Parameters
     ----------
     what
         The object that needs the memory: the subject of the message.
+    locking
+        False allows several threads at a time, for what numba-cuda takes no part in.
 
     Raises
     ------
@@ -111,7 +125,7 @@ def device_memory(what: str) -> Iterator[None]:
         yield
         return
     try:
-        with DRIVER:
+        with DRIVER if locking else nullcontext():
             yield
     except Exception as error:
         if not is_out_of_memory(error):
@@ -185,9 +199,63 @@ def with_room(n_bytes: int) -> int:
 # --- page-locked memory ---
 
 
+_LEAST_OWN_PAGES = 1 << 20
+
+_PAGE = 4096
+
+
+@driver
+def _touch(memory):
+    """Write to each page, so that the system provides it, without the GIL."""
+    for at in range(0, len(memory), _PAGE):
+        memory[at] = 0
+
+
+class _LockedPages:
+    """Pages of the system's memory that the current device's driver has locked."""
+
+    def __init__(self, n_bytes: int) -> None:
+        try:
+            pages = mmap.mmap(-1, n_bytes)
+        except OSError as error:
+            raise DeviceMemoryError(f"{n_bytes / 1e6:.1f} MB of the host: {error}") from error
+        with suppress(OSError):  # of a system without large pages
+            pages.madvise(mmap.MADV_HUGEPAGE)
+        memory = np.frombuffer(pages, np.uint8)
+        _touch(memory)
+        self.__array_interface__ = memory.__array_interface__
+        address = memory.ctypes.data
+        cuda_driver.driver.cuMemHostRegister(address, n_bytes, 0)
+        context = cuda.current_context().handle
+        # At the end of the process the driver is gone, and the system frees all.
+        finalize(self, _unlock, address, context, memory).atexit = False
+
+
+def _unlock(address: int, context: Any, memory: np.ndarray) -> None:
+    """Have the driver unlock pages before they go with `memory`, in whichever thread that is."""
+    cuda_driver.driver.cuCtxPushCurrent(context)
+    try:
+        cuda_driver.driver.cuMemHostUnregister(address)
+    finally:
+        cuda_driver.driver.cuCtxPopCurrent()
+
+
 def pinned_bytes(n_bytes: int) -> np.ndarray:
-    """Allocate page-locked memory, uint8."""
-    with device_memory(f"a pinned buffer of {n_bytes / 1e6:.1f} MB"):
+    """Allocate page-locked memory, uint8.
+
+    The driver's function takes all other threads' calls of it one by one, 6 ms for each 16 MB, most
+    of it for clearing pages. So larger memory is our own, cleared before the driver locks it.
+    """
+    what = f"a pinned buffer of {n_bytes / 1e6:.1f} MB"
+    if not SIMULATED and n_bytes >= _LEAST_OWN_PAGES:
+        try:
+            with device_memory(what, locking=False):
+                return np.asarray(_LockedPages(n_bytes))
+        except Exception as error:
+            if not is_driver_error(error):
+                raise
+            log.debug("%s; the driver's own memory takes its place", problem_of(error))
+    with device_memory(what):
         return cuda.pinned_array(n_bytes, np.uint8)
 
 
@@ -230,17 +298,22 @@ _MOST_UNUSED = 1 << 32
 _PAGE_LOCKED = Recycler(pinned_bytes, _MOST_UNUSED, DRIVER)
 
 
-def page_locked(n: int, dtype: np.dtype) -> np.ndarray:
+def page_locked(n: int, dtype: np.dtype, kind: str | None = None) -> np.ndarray:
     """Return a page-locked host array of `n` items, of any content, for the caller to keep.
 
     A device copies to it without the host's help. Its memory is used again when neither
     the array nor any view of it is left: locking new memory takes longer than filling it. Very
     large arrays and small ones are ordinary memory, and so is all memory if locking fails.
+
+    Parameters
+    ----------
+    kind
+        See :meth:`mapper.parallel.buffers.Recycler.empty`.
     """
     n_bytes = n * dtype.itemsize
     if n_bytes <= MOST_PAGE_LOCKED:
         try:
-            return _PAGE_LOCKED.empty(n_bytes).view(dtype)
+            return _PAGE_LOCKED.empty(n_bytes, kind).view(dtype)
         except DeviceMemoryError as error:
             log.debug("%s; results go to ordinary memory", error)
     return RECYCLER.empty(n_bytes).view(dtype)
@@ -296,7 +369,7 @@ class Workspace:
             self._device[name] = held
         view = self._views.get(name)
         if view is None or len(view) != n or view.dtype != dtype:
-            view = self._views[name] = _first_items(held, n, dtype)
+            view = self._views[name] = first_items(held, n, dtype)
         return view
 
     def pinned(self, name: str, n: int, dtype: Any) -> np.ndarray:
@@ -382,8 +455,8 @@ def _aligned(n_bytes: int) -> int:
     return (n_bytes + 255) & ~255
 
 
-def _first_items(held: Any, n: int, dtype: np.dtype) -> Any:
-    """Return the first items of a device array of bytes."""
+def first_items(held: Any, n: int, dtype: np.dtype) -> Any:
+    """Return the first `n` items of a device array of bytes, as items of a type."""
     if SIMULATED:
         return held[: whole_words(n * dtype.itemsize)].view(dtype)[:n]
     return DeviceArray(held, held.device_ctypes_pointer.value, (n,), dtype)

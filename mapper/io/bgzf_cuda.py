@@ -17,15 +17,21 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from mapper.cuda.api import cuda, device_context, kernel, knowing_its_device
+from mapper.cuda.api import (
+    cuda,
+    device_context,
+    kernel,
+    knowing_its_device,
+    sleeping_event,
+    stay_on,
+)
 from mapper.cuda.arguments import address_of
+from mapper.cuda.launch import BoundKernel, Calls, find_page_locked
 from mapper.cuda.memory import (
     Workspace,
     copy_in,
-    copy_in_at,
     copy_out,
     free_share,
-    is_page_locked,
     page_locked,
     priority_stream,
 )
@@ -195,77 +201,88 @@ class _Deflating(_Lane):
         self._level = level
         work, self._slot_bytes = codec.deflate_sizes(most_blocks, BLOCK_BYTES, level)
         most = most_blocks * BLOCK_BYTES
-        self._plain = self._space.pinned("plain", most, np.uint8)
+        space = self._space
+        self._plain = space.pinned("plain", most, np.uint8)
         self._data = self._array("data", most, np.uint8)
-        self._slots = self._array("slots", most_blocks * self._slot_bytes, np.uint8)
+        slots = self._array("slots", most_blocks * self._slot_bytes, np.uint8)
         self._blocks = self._array("blocks", most_blocks * MAX_BLOCK, np.uint8)
         self._work = self._array("work", max(work, 8), np.uint8)
-        self._reserve(
-            most_blocks + 1, "addresses", "sizes", "packed", "statuses", "checksums", "starts"
-        )
-        self._header = self._space.upload("header", HEADER_FIELDS)
-        slots = address_of(self._slots) + np.arange(most_blocks, dtype=np.int64) * self._slot_bytes
-        self._slot_addresses = self._space.upload("slot addresses", slots)
+        # Of each block, in one array for one copy: its address, then its size.
+        self._host_spans = space.pinned("spans", 2 * most_blocks, np.int64)
+        self._spans = self._array("spans", 2 * most_blocks, np.int64)
+        self._addresses, self._sizes = self._spans[:most_blocks], self._spans[most_blocks:]
+        self._packed = self._array("packed", most_blocks, np.int64)
+        self._statuses = self._array("statuses", most_blocks, np.int32)
+        self._host_packed = space.pinned("packed", most_blocks, np.int64)
+        self._host_statuses = space.pinned("statuses", most_blocks, np.int32)
+        self._checksums = self._array("checksums", most_blocks, np.uint32)
+        self._starts = self._array("starts", most_blocks + 1, np.int64)
+        self._host_starts = space.pinned("starts", most_blocks + 1, np.int64)
+        header = space.upload("header", HEADER_FIELDS)
+        addresses = address_of(slots) + np.arange(most_blocks, dtype=np.int64) * self._slot_bytes
+        self._slot_addresses = space.upload("slot addresses", addresses)
+        self._calls = Calls(space.stream, sleeping_event())
+        self._assemble = BoundKernel(
+            _assemble, space.stream, header, self._data, self._addresses, address_of(self._data),
+            self._sizes, slots, self._slot_bytes, self._packed, self._checksums, self._starts,
+            self._blocks,
+        )  # fmt: skip
         self.run([memoryview(b"\n")])  # the driver loads the kernels, which takes memory too
 
-    def _upload(self, pieces: Pieces, starts: np.ndarray) -> int:
-        """Copy pieces to the device, fill `starts` (see copy_spans); return the number of blocks.
+    def _upload(self, pieces: Pieces) -> tuple[int, np.ndarray]:
+        """Record the copy of pieces to the device; return the number of blocks and their sizes.
 
         The device fetches large pieces itself where their memory is page-locked.
         """
+        most = len(self._sizes)
         spans = spans_of(pieces)
-        if isinstance(pieces, Spans):
-            arrays, at_once = [], np.zeros(len(spans), np.bool_)
-        else:
-            arrays = [np.frombuffer(piece, np.uint8) for piece in pieces]
-            at_once = np.array(
-                [len(one) >= _LEAST_FETCHED and is_page_locked([one]) for one in arrays], np.bool_
-            )
+        at_once = np.zeros(len(spans), np.bool_)
+        if not isinstance(pieces, Spans):
+            find_page_locked(spans, _LEAST_FETCHED, at_once)
+        starts = np.empty(most + 1, np.int64)
         n = int(copy_spans(spans, at_once, self._plain, starts))
-        if not at_once.any():
-            copy_in(self._data, self._plain, int(starts[n]), self._space.stream)
-            return n
-        at = 0
-        for array, is_fetched in zip(arrays, at_once.tolist(), strict=True):
-            source = array if is_fetched else self._plain[at : at + len(array)]
-            copy_in_at(self._data, at, source, self._space.stream)
-            at += len(array)
-        return n
+        sizes = np.diff(starts[: n + 1])
+        np.add(starts[:n], address_of(self._data), out=self._host_spans[:n])
+        self._host_spans[most : most + n] = sizes
+        self._calls.copy_in(self._spans, 0, self._host_spans)
+        if at_once.any():
+            at = 0
+            for piece, is_fetched in zip(pieces, at_once.tolist(), strict=True):
+                end = at + len(piece)
+                source = np.frombuffer(piece, np.uint8) if is_fetched else self._plain[at:end]
+                self._calls.copy_in(self._data, at, source)
+                at = end
+        else:
+            self._calls.copy_in(self._data, 0, self._plain[: starts[n]])
+        return n, sizes
 
     def run(self, pieces: Pieces) -> memoryview:
         """Return the BGZF blocks of pieces of data."""
-        space = self._space
-        starts = np.empty(len(self._slot_addresses) + 1, np.int64)
-        n = self._upload(pieces, starts)
-        n_plain = np.diff(starts[: n + 1])
-        addresses = space.upload("addresses", starts[:n] + address_of(self._data))
-        sizes = space.upload("sizes", n_plain)
-        n_packed = self._array("packed", n, np.int64)
-        statuses = self._array("statuses", n, np.int32)
-        checksums = self._array("checksums", n, np.uint32)
+        calls, stream = self._calls, self._space.stream
+        n, sizes = self._upload(pieces)
+        calls.make()
         self._codec.deflate(
-            n, BLOCK_BYTES, self._level, addresses, sizes, self._work, self._slot_addresses,
-            n_packed, statuses, space.stream,
+            n, BLOCK_BYTES, self._level, self._addresses, self._sizes, self._work,
+            self._slot_addresses, self._packed, self._statuses, stream,
         )  # fmt: skip
-        self._codec.crc32(n, BLOCK_BYTES, addresses, sizes, checksums, space.stream)
-        found = space.download("packed", n_packed)
-        good = space.download("statuses", statuses)
-        space.synchronize()
-        if good.any():
+        self._codec.crc32(n, BLOCK_BYTES, self._addresses, self._sizes, self._checksums, stream)
+        packed, statuses = self._host_packed[:n], self._host_statuses[:n]
+        calls.copy_out(packed, self._packed)
+        calls.copy_out(statuses, self._statuses)
+        calls.wait()
+        if statuses.any():
             raise DeviceError(
-                f"nvCOMP could not compress a block: {self._codec.describe(int(good.max()))}; "
+                f"nvCOMP could not compress a block: {self._codec.describe(int(statuses.max()))}; "
                 "compress on the host"
             )
-        ends = np.cumsum(block_bytes(found, n_plain))
-        offsets = space.upload("starts", np.append(0, ends))
-        _assemble.launch_blocks(
-            n, space.stream, self._header, self._data, addresses, address_of(self._data), sizes,
-            self._slots, self._slot_bytes, n_packed, checksums, offsets, self._blocks,
-        )  # fmt: skip
-        total = int(ends[-1])
-        out = page_locked(total, np.dtype(np.uint8))
-        copy_out(out, self._blocks, total, space.stream)
-        space.synchronize()
+        starts = self._host_starts[: n + 1]
+        starts[0] = 0
+        np.cumsum(block_bytes(packed, sizes), out=starts[1:])
+        out = page_locked(int(starts[n]), np.dtype(np.uint8))
+        calls.copy_in(self._starts, 0, starts)
+        calls.launch(self._assemble, n, {})
+        calls.copy_out(out, self._blocks)
+        calls.wait()
         return out.data
 
 
@@ -402,7 +419,12 @@ class DeviceDeflater(_Lanes[_Deflating]):
 
     def compress(self, pieces: Pieces) -> memoryview:
         """Return the blocks of data."""
-        return self._run(_Deflating.run, pieces)
+        lane = self._idle.get()
+        try:
+            stay_on(lane.ordinal)
+            return lane.run(pieces)
+        finally:
+            self._idle.put(lane)
 
 
 class DeviceInflater(_Lanes[_Inflating]):

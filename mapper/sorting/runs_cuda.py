@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from mapper.cuda.api import DRIVER, cuda, device_context, kernel, knowing_its_device
+from mapper.cuda.api import DRIVER, cuda, device_context, kernel, sleeping_event, stay_on
+from mapper.cuda.launch import BoundKernel, Calls
 from mapper.cuda.memory import (
     Workspace,
-    copy_in_at,
-    copy_out,
     device_memory,
+    first_items,
     free_share,
     page_locked,
     priority_stream,
@@ -49,18 +49,24 @@ LEAST_BYTES = 1 << 30
 _STAGED_BYTES = 16 << 20
 """Of a page-locked buffer through which records go up."""
 
+_FEW_BYTES = 80
+"""Of a record, for two rows: with many shorter ones a lane gets room for more rows."""
+
 _LANES = 32  # of a record
 _BLOCK = 256
 
 
 @kernel(_BLOCK)
-def _bring_together(records, offsets, starts, out):
-    """Copy each record from its offset to its start in `out`; a warp does one."""
+def _bring_together(records, rows, n, out):
+    """Copy each record from its offset to its start in `out`; a warp does one.
+
+    `rows` holds the offsets of `n` records, then their starts, then the end of the last.
+    """
     record = cuda.blockIdx.x * (_BLOCK // _LANES) + cuda.threadIdx.x // _LANES
-    if record >= len(offsets):
+    if record >= n:
         return
-    source, start = offsets[record], starts[record]
-    for i in range(cuda.threadIdx.x % _LANES, starts[record + 1] - start, _LANES):
+    source, start = rows[record], rows[n + record]
+    for i in range(cuda.threadIdx.x % _LANES, rows[n + record + 1] - start, _LANES):
         out[start + i] = records[source + i]
 
 
@@ -68,6 +74,59 @@ def _bring_together(records, offsets, starts, out):
 def _stage(data, at, staged, n):
     """Copy ``data[at:at + n]`` to the start of `staged`, without the GIL."""
     copy(data, at, staged, np.int64(0), n)
+
+
+@driver
+def _stage_rows(offsets, starts, rows):
+    """Write the rows that the kernel takes, without the GIL."""
+    n = len(offsets)
+    for i in range(n):
+        rows[i] = offsets[i]
+    for i in range(n + 1):
+        rows[n + i] = starts[i]
+
+
+class _Lane:
+    """A stream, with the arrays that one thread at a time uses with it."""
+
+    def __init__(self, ordinal: int, records: Any) -> None:
+        self._ordinal, self._records = ordinal, records
+        self.space = Workspace(stream=priority_stream())
+        self._calls = Calls(self.space.stream, sleeping_event())
+        self._staged = self.space.pinned("staged", _STAGED_BYTES, np.uint8)
+        self._reserve(2 * RANGE_BYTES, 2 * RANGE_BYTES // _FEW_BYTES)
+
+    def _reserve(self, n_bytes: int, n_rows: int) -> None:
+        """Have room for a range of so many bytes, with so many rows."""
+        self._out = self.space.device("range", n_bytes, np.uint8)
+        self._rows = self.space.device("rows", n_rows, np.int64)
+        self._host_rows = self.space.pinned("rows", n_rows, np.int64)
+        self._kernel = BoundKernel(
+            _bring_together, self.space.stream, self._records, self._rows, 0, self._out
+        )
+
+    def write(self, data: np.ndarray, offset: int) -> None:
+        for at in range(0, len(data), _STAGED_BYTES):
+            n = min(_STAGED_BYTES, len(data) - at)
+            _stage(data, at, self._staged, n)
+            self._calls.copy_in(self._records, offset + at, self._staged[:n])
+            self._calls.wait()
+
+    def gather(self, offsets: np.ndarray, starts: np.ndarray) -> np.ndarray:
+        n, total = len(offsets), int(starts[-1])
+        found = page_locked(total, np.dtype(np.uint8), "range")
+        if total == 0:
+            return found
+        if total > len(self._out) or 2 * n + 1 > len(self._rows):
+            with device_context(self._ordinal):
+                self._reserve(max(total, len(self._out)), max(2 * n + 1, len(self._rows)))
+        rows = self._host_rows[: 2 * n + 1]
+        _stage_rows(offsets, starts, rows)
+        self._calls.copy_in(self._rows, 0, rows)
+        self._calls.launch(self._kernel, -(-n * _LANES // _BLOCK), {2: n})
+        self._calls.copy_out(found, self._out)
+        self._calls.wait()
+        return found
 
 
 class DeviceStore:
@@ -90,62 +149,40 @@ class DeviceStore:
         self._ordinal = ordinal
         self._n_streams = n_streams
         self.n_bytes = n_bytes
-        self._idle: SimpleQueue[Workspace] = SimpleQueue()
+        self._idle: SimpleQueue[_Lane] = SimpleQueue()
         with device_context(ordinal):
             with device_memory(f"room for {n_bytes / 1e9:.1f} GB of sorted records"):
-                self._records = cuda.device_array(n_bytes, np.uint8)
+                self._memory = cuda.device_array(n_bytes, np.uint8)
+            records = first_items(self._memory, n_bytes, np.dtype(np.uint8))
             for _ in range(n_streams):
-                space = Workspace(sleeps=True, stream=priority_stream())
-                space.pinned("staged", _STAGED_BYTES, np.uint8)
-                space.device("range", 2 * RANGE_BYTES, np.uint8)
-                self._idle.put(space)
+                self._idle.put(_Lane(ordinal, records))
 
     def write(self, data: np.ndarray, offset: int) -> None:
         """Write records at an offset."""
-        self._on_device(self._write, data, offset)
+        with self._lane() as lane:
+            lane.write(data, offset)
 
     def gather(self, offsets: np.ndarray, starts: np.ndarray) -> np.ndarray:
         """Return records that lie at some offsets, one behind another."""
-        gathered: np.ndarray = self._on_device(self._gather, offsets, starts)
-        return gathered
+        with self._lane() as lane:
+            return lane.gather(offsets, starts)
 
     def close(self) -> None:
         """Free the memory, when the calls that have begun are done."""
         with device_context(self._ordinal):
             for _ in range(self._n_streams):
-                self._idle.get().release()
+                self._idle.get().space.release()
             with DRIVER:
-                self._records = None
+                self._memory = None
 
-    def _on_device(self, call: Any, *args: Any) -> Any:
-        space = self._idle.get()
+    @contextmanager
+    def _lane(self) -> Iterator[_Lane]:
+        lane = self._idle.get()
         try:
-            with device_context(self._ordinal):
-                return knowing_its_device(call)(space, *args)
+            stay_on(self._ordinal)
+            yield lane
         finally:
-            self._idle.put(space)
-
-    def _write(self, space: Workspace, data: np.ndarray, offset: int) -> None:
-        staged = space.pinned("staged", _STAGED_BYTES, np.uint8)
-        for at in range(0, len(data), _STAGED_BYTES):
-            n = min(_STAGED_BYTES, len(data) - at)
-            _stage(data, at, staged, n)
-            copy_in_at(self._records, offset + at, staged[:n], space.stream)
-            space.synchronize()
-
-    def _gather(self, space: Workspace, offsets: np.ndarray, starts: np.ndarray) -> np.ndarray:
-        total = int(starts[-1])
-        found = page_locked(total, np.dtype(np.uint8))
-        if total:
-            out = space.device("range", total, np.uint8)
-            n_blocks = -(-len(offsets) * _LANES // _BLOCK)
-            _bring_together.launch_blocks(
-                n_blocks, space.stream, self._records, space.upload("offsets", offsets),
-                space.upload("starts", starts), out,
-            )  # fmt: skip
-            copy_out(found, out, total, space.stream)
-            space.synchronize()
-        return found
+            self._idle.put(lane)
 
 
 def compile_store(ordinal: int, directory: Path) -> None:

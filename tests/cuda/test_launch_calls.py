@@ -19,11 +19,15 @@ from mapper.cuda.arguments import DeviceArray
 from mapper.errors import DeviceError, DeviceMemoryError
 
 STREAM = 0x7FFF_1234_5678_9AB0
+EVENT = 0x7FFE_1234_5678_9AB0
 KINDS = {
     "cuLaunchKernel": [c_void_p, *[c_uint] * 7, c_void_p, c_void_p, c_void_p],
     "cuMemcpyHtoDAsync_v2": [c_uint64, c_void_p, c_size_t, c_void_p],
     "cuMemcpyDtoHAsync_v2": [c_void_p, c_uint64, c_size_t, c_void_p],
     "cuStreamQuery": [c_void_p],
+    "cuEventRecord": [c_void_p, c_void_p],
+    "cuEventSynchronize": [c_void_p],
+    "cuPointerGetAttribute": [c_void_p, c_int, c_uint64],
 }
 """As NVIDIA's cuda.h declares them."""
 
@@ -34,10 +38,17 @@ class PretendedDriver:
     def __init__(self) -> None:
         self.made: list[tuple[Any, ...]] = []
         self.returns: dict[str, int] = {}
+        self.locked: set[int] = set()  # addresses of page-locked memory
+        self.of_device: set[int] = set()
         self.lib = SimpleNamespace(**{name: self._function(name) for name in KINDS})
 
     def _function(self, name: str) -> Any:
         def called(*args: Any) -> int:
+            if name == "cuPointerGetAttribute":
+                found, attribute, address = args
+                assert attribute == 2  # the kind of memory
+                c_uint.from_address(found).value = 2 if address in self.of_device else 1
+                return 0 if address in self.locked | self.of_device else 1
             self.made.append((name, *args))
             return self.returns.get(name, 0)
 
@@ -67,7 +78,11 @@ def pretended(monkeypatch: pytest.MonkeyPatch) -> Any:
     launch.driver_functions.cache_clear()
     monkeypatch.setattr(numbas, "driver", found)
     monkeypatch.setattr(numbas, "_stream_handle", lambda stream: STREAM)
-    yield SimpleNamespace(driver=found, calls=launch.Calls("a stream"), room=launch._MOST)
+    yield SimpleNamespace(
+        driver=found,
+        calls=launch.Calls("a stream", SimpleNamespace(handle=EVENT)),
+        room=launch._MOST,
+    )
     launch.driver_functions.cache_clear()
 
 
@@ -128,6 +143,43 @@ def test_what_the_driver_refuses_is_raised_and_ends_the_rest(pretended) -> None:
     launch.forget()
     launch.make()
     assert len(driver.made) == 4
+
+
+def test_waiting_makes_the_calls_first(pretended) -> None:
+    driver, launch = pretended.driver, pretended.calls
+    waiting = [("cuEventRecord", EVENT, STREAM), ("cuEventSynchronize", EVENT)]
+    launch.launch(PretendedKernel(16), 1, {})
+    launch.wait()
+    assert driver.made[0][:2] == ("cuLaunchKernel", 16)
+    assert driver.made[1:] == waiting
+    launch.wait()
+    assert driver.made[3:] == waiting
+
+
+@pytest.mark.parametrize("refusing", ["cuLaunchKernel", "cuEventRecord", "cuEventSynchronize"])
+def test_what_fails_before_or_while_it_waits_is_raised(pretended, refusing: str) -> None:
+    driver, launch = pretended.driver, pretended.calls
+    driver.returns[refusing] = 700
+    launch.launch(PretendedKernel(16), 1, {})
+    with pytest.raises(DeviceError, match=f"{refusing} returned error 700$"):
+        launch.wait()
+    assert driver.made[-1][0] == refusing
+    driver.returns.clear()
+    launch.wait()
+    assert [call[0] for call in driver.made[-2:]] == ["cuEventRecord", "cuEventSynchronize"]
+
+
+def test_page_locked_memory_is_found_by_both_ends(pretended) -> None:
+    from mapper.cuda.launch import find_page_locked
+
+    pretended.driver.locked = {1000, 1099, 2000, 3000, 3199, 6000}
+    pretended.driver.of_device = {5000, 5099}
+    spans = [(1000, 100), (2000, 100), (3000, 99), (3000, 200), (4000, 100), (5000, 100), (6000, 1)]
+    found = np.ones(len(spans), np.bool_)
+    find_page_locked(np.array(spans, np.int64), 100, found)
+    assert found.tolist() == [True, False, False, True, False, False, False]
+    find_page_locked(np.array(spans, np.int64), 0, found)
+    assert found.tolist() == [True, False, False, True, False, False, True]
 
 
 def test_a_stream_says_whether_it_is_done(pretended) -> None:

@@ -19,8 +19,8 @@ import pytest
 pytest.importorskip("numba_cuda", reason="needs the package numba-cuda")
 
 from mapper.cuda import nvcomp
-from mapper.cuda.api import SIMULATED, cuda
-from mapper.cuda.memory import page_locked
+from mapper.cuda.api import SIMULATED, cuda, device_context
+from mapper.cuda.memory import pinned_bytes
 from mapper.errors import DeviceMemoryError
 from mapper.io import bgzf, bgzf_cuda
 from mapper.io.bgzf_cuda import (
@@ -158,8 +158,14 @@ def test_large_pieces_in_page_locked_memory_are_fetched(
     """Between others, of which some are as large and some lie in ordinary memory."""
     monkeypatch.setattr(bgzf_cuda, "_LEAST_FETCHED", BLOCK)
     if SIMULATED:  # whose host has no page-locked memory
-        monkeypatch.setattr(bgzf_cuda, "is_page_locked", lambda arrays: arrays[0][0] == ord("A"))
-    locked = page_locked(2 * BLOCK + 7, np.dtype(np.uint8))
+
+        def find_page_locked(spans: Any, least: int, found: Any) -> None:
+            for i, (address, n) in enumerate(spans.tolist()):
+                found[i] = n >= least and ctypes.string_at(address, 1) == b"A"
+
+        monkeypatch.setattr(bgzf_cuda, "find_page_locked", find_page_locked)
+    with device_context(0):
+        locked = pinned_bytes(2 * BLOCK + 7)
     locked[:] = np.frombuffer(b"A" + text(2 * BLOCK + 6, 4), np.uint8)
     pieces = [memoryview(text(100)), locked.data, memoryview(text(BLOCK, 5)), locked[3:9].data]
     staged = []
