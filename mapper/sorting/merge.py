@@ -17,7 +17,7 @@ from mapper.parallel.pool import READ, WRITE, PriorityPool
 from mapper.sorting.options import MarkOptions, SortOptions
 from mapper.sorting.output import SortedTarget, open_sorted_output, write_sorted
 from mapper.sorting.parts import PartsReader
-from mapper.sorting.ranges import RecordRange
+from mapper.sorting.ranges import RecordRange, merged_range_bytes
 from mapper.sorting.runs import run_of_bytes
 
 log = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ def merge_parts(
     """
     pool = PriorityPool(threads)
     try:
-        open_parts = partial(PartsReader, paths, pool.at(READ))
+        open_parts = partial(PartsReader, paths, pool.at(READ), merged_range_bytes(threads))
         with open_parts() as parts:
             target = target._replace(
                 header=parts.header(target.command), contig_names=parts.contig_names,

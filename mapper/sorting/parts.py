@@ -39,7 +39,7 @@ _AHEAD_BYTES = 16 << 20
 """Inflated bytes that all parts together may be read ahead, if two steps of each take less."""
 
 _MANY_PARTS = 16
-_STEP_BYTES = 2 << 20
+_STEP_BYTES = 4 << 20
 _LEAST_WINDOW = 1 << 19
 _MOST_BETWEEN_POINTS = 1 << 16
 _RANGES_AHEAD = 2

@@ -44,6 +44,15 @@ class Records(NamedTuple):
     starts: np.ndarray  # int64 (n_records,): of each in `data`
 
 
+def merged_range_bytes(n_threads: int) -> int:
+    """Return the bytes of a range of sorted files that are merged.
+
+    With two threads, eight files took 2 % less time in ranges of 16 MB than of 8 MB, and 0.2 GB
+    more memory, of which many threads would take more.
+    """
+    return 2 * RANGE_BYTES if n_threads <= _FEW_THREADS else RANGE_BYTES
+
+
 @driver
 def sort_records(data, starts, keys, out):
     """Copy records to `out` in sorted order; those of equal keys stay as they come.
