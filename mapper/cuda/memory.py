@@ -200,6 +200,7 @@ def with_room(n_bytes: int) -> int:
 
 
 _LEAST_OWN_PAGES = 1 << 20
+"""Bytes of page-locked memory from which it is not the driver's own; see :func:`pinned_bytes`."""
 
 _PAGE = 4096
 
@@ -243,8 +244,9 @@ def _unlock(address: int, context: Any, memory: np.ndarray) -> None:
 def pinned_bytes(n_bytes: int) -> np.ndarray:
     """Allocate page-locked memory, uint8.
 
-    The driver's function takes all other threads' calls of it one by one, 6 ms for each 16 MB, most
-    of it for clearing pages. So larger memory is our own, cleared before the driver locks it.
+    In the driver's own function threads wait for each other, 6 ms for each 16 MB, most of which go
+    into clearing pages. So pages of larger memory are provided here, and the driver only locks
+    them.
     """
     what = f"a pinned buffer of {n_bytes / 1e6:.1f} MB"
     if not SIMULATED and n_bytes >= _LEAST_OWN_PAGES:

@@ -37,13 +37,6 @@ def range_bytes(n_threads: int, spare: int = 0) -> int:
     return 2 * RANGE_BYTES if n_threads > _FEW_THREADS and more <= spare else RANGE_BYTES
 
 
-class Records(NamedTuple):
-    """Records in sorted order, one behind another, in memory of their own."""
-
-    data: np.ndarray  # uint8: BAM records
-    starts: np.ndarray  # int64 (n_records,): of each in `data`
-
-
 def merged_range_bytes(n_threads: int) -> int:
     """Return the bytes of a range of sorted files that are merged.
 
@@ -51,6 +44,13 @@ def merged_range_bytes(n_threads: int) -> int:
     more memory, of which many threads would take more.
     """
     return 2 * RANGE_BYTES if n_threads <= _FEW_THREADS else RANGE_BYTES
+
+
+class Records(NamedTuple):
+    """Records in sorted order, one behind another, in memory of their own."""
+
+    data: np.ndarray  # uint8: BAM records
+    starts: np.ndarray  # int64 (n_records,): of each in `data`
 
 
 @driver

@@ -49,8 +49,8 @@ LEAST_BYTES = 1 << 30
 _STAGED_BYTES = 16 << 20
 """Of a page-locked buffer through which records go up."""
 
-_FEW_BYTES = 80
-"""Of a record, for two rows: with many shorter ones a lane gets room for more rows."""
+_BYTES_PER_ROW = 80
+"""Of a range: a record has two rows. A lane gets room for more where records are shorter."""
 
 _LANES = 32  # of a record
 _BLOCK = 256
@@ -94,7 +94,7 @@ class _Lane:
         self.space = Workspace(stream=priority_stream())
         self._calls = Calls(self.space.stream, sleeping_event())
         self._staged = self.space.pinned("staged", _STAGED_BYTES, np.uint8)
-        self._reserve(2 * RANGE_BYTES, 2 * RANGE_BYTES // _FEW_BYTES)
+        self._reserve(2 * RANGE_BYTES, 2 * RANGE_BYTES // _BYTES_PER_ROW)
 
     def _reserve(self, n_bytes: int, n_rows: int) -> None:
         """Have room for a range of so many bytes, with so many rows."""

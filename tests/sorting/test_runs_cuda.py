@@ -23,8 +23,11 @@ def gathered(data: np.ndarray, offsets: np.ndarray, sizes: np.ndarray) -> bytes:
     return b"".join(data[a : a + n].tobytes() for a, n in zip(offsets, sizes, strict=True))
 
 
-def test_records_come_back_in_any_order(monkeypatch):
+@pytest.mark.parametrize("range_bytes", [runs_cuda.RANGE_BYTES, 400])
+def test_records_come_back_in_any_order(monkeypatch, range_bytes: int):
+    """Also of ranges for which there is no room at first."""
     monkeypatch.setattr(runs_cuda, "_STAGED_BYTES", 1000)  # a run goes up in several pieces
+    monkeypatch.setattr(runs_cuda, "RANGE_BYTES", range_bytes)
     rng = np.random.default_rng(5)
     n_bytes = 3000 if SIMULATED else 3_000_000
     store = DeviceStore(0, 2, 3 * n_bytes)
