@@ -140,7 +140,7 @@ def bgzf():
     )
     yield _align, [U1, bodies, sizes, starts, U1]
     yield _count_lines, [U1, starts, sizes, I8]
-    yield _bring_together, [U1, I8, I8, U1]
+    yield _bring_together, [U1, I8, NUMBER, U1]
 
 
 def pairwise():
