@@ -38,8 +38,13 @@ CHUNK_BYTES = 8 << 20
 _AHEAD_BYTES = 16 << 20
 """Inflated bytes that all parts together may be read ahead, if two steps of each take less."""
 
-_MANY_PARTS = 16
 _STEP_BYTES = 4 << 20
+_LEAST_STEP_BYTES = 1 << 20
+"""Inflated bytes that are read of a part at a time, at most and at least."""
+
+_BYTES_OF_STEPS = 32 << 20
+"""Of a step of each part, together, if there are so many parts that they do not take most."""
+
 _LEAST_WINDOW = 1 << 19
 _MOST_BETWEEN_POINTS = 1 << 16
 _RANGES_AHEAD = 2
@@ -355,7 +360,8 @@ class PartsReader:
         range_bytes: int = RANGE_BYTES,
     ) -> None:
         self._executor, self._range_bytes = executor, range_bytes
-        self._step_bytes = _STEP_BYTES if len(paths) <= _MANY_PARTS else _STEP_BYTES // 2
+        step_bytes = max(_BYTES_OF_STEPS // max(len(paths), 1), _LEAST_STEP_BYTES)
+        self._step_bytes = min(step_bytes, _STEP_BYTES)
         self._parts: list[_Part] = []
         checksums: dict[str, tuple[str, str]] = {}
         try:
