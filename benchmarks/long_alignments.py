@@ -41,7 +41,7 @@ READ_LEN = 10_000
 LEAST_GAP = 30
 TOLERANCE = 50
 SEED = 47
-_COMPLEMENT = str.maketrans("ACGT", "TGCA")
+COMPLEMENT = str.maketrans("ACGT", "TGCA")
 
 
 class Segment(NamedTuple):
@@ -82,7 +82,7 @@ class Genome:
 
     def letters(self, segment: Segment) -> str:
         text = self.contigs[segment.contig][segment.start : segment.end]
-        return text.translate(_COMPLEMENT)[::-1] if segment.reverse else text
+        return text.translate(COMPLEMENT)[::-1] if segment.reverse else text
 
 
 def with_errors(
@@ -121,7 +121,7 @@ def read_of(
     read, columns = with_errors(genome.rng, letters, np.concatenate(places), rate)
     known = [part for part in segments if not isinstance(part, str)]
     if genome.rng.integers(2):
-        read, columns = read.translate(_COMPLEMENT)[::-1], columns[::-1]
+        read, columns = read.translate(COMPLEMENT)[::-1], columns[::-1]
         known = [part._replace(reverse=not part.reverse) for part in reversed(known)]
     return SimulatedRead(name, read, known, columns)
 

@@ -168,9 +168,8 @@ def markdown(report: dict[str, Any]) -> list[str]:
         "# Variants from fmwave's and bwa mem's alignments",
         "",
         *harness.markdown_provenance(report["about"]),
-        f"Simulated pairs 2 × {READ_LEN} of a haploid donor, at 30-fold depth unless its name says "
-        "otherwise; "
-        f"{report['bcftools']}, mpileup and call at their defaults, calls of quality "
+        f"Simulated pairs 2 × {READ_LEN} of a haploid donor, at 30-fold depth unless its name says",
+        f"otherwise; {report['bcftools']}, mpileup and call at their defaults, calls of quality",
         f"{MIN_QUALITY} or more, left-aligned; same position and alleles count as right.",
         "",
         *result_lines(report),

@@ -19,25 +19,19 @@ from pathlib import Path
 
 import pysam
 
+from benchmarks.common import strata
+from benchmarks.long_alignments import COMPLEMENT
+
 LOW_QUALITY = 10
-_COMPLEMENT = str.maketrans("ACGT", "TGCA")
-
-
-def true_place(name: str) -> tuple[str, int, int, bool]:
-    """Return contig, start, end and whether the strand is the reverse one, of a read's name."""
-    _, contig, start, end, strand = name.split("!")[:5]
-    return contig, int(start), int(end), strand.startswith("-")
 
 
 def is_right(record: pysam.AlignedSegment) -> bool:
     if record.is_unmapped:
         return False
-    contig, start, end, reverse = true_place(str(record.query_name))
-    if (record.reference_name, record.is_reverse) != (contig, reverse):
-        return False
-    first, last = record.reference_start, record.reference_end
-    assert last is not None
-    return min(end, last) - max(start, first) > 0.1 * (max(end, last) - min(start, first))
+    start, end = record.reference_start, record.reference_end
+    assert end is not None
+    truth = strata.truth_of(str(record.query_name), False)
+    return strata.is_correct(truth, str(record.reference_name), start, end, bool(record.is_reverse))
 
 
 def placed(path: str) -> dict[str, tuple[bool, int]]:
@@ -52,10 +46,10 @@ def placed(path: str) -> dict[str, tuple[bool, int]]:
 
 def is_repeated(contigs: dict[str, str], name: str) -> bool:
     """Return True if the sequence of a read's place lies in more than one place."""
-    contig, start, end, _ = true_place(name)
-    text = contigs[contig][start:end]
+    truth = strata.truth_of(name, False)
+    text = contigs[truth.contig][truth.start : truth.end]
     n = 0
-    for wanted in (text, text.translate(_COMPLEMENT)[::-1]):
+    for wanted in (text, text.translate(COMPLEMENT)[::-1]):
         for letters in contigs.values():
             at = letters.find(wanted)
             while at >= 0 and n < 2:

@@ -8,7 +8,7 @@ long as the device's work. Here compiled code calls the driver's functions by th
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from numbers import Integral
 from typing import Any
@@ -98,8 +98,8 @@ class BoundKernel:
             self._words[self._place_of[place]] = number
 
 
-LAUNCH, COPY_IN, COPY_OUT, QUERY, RECORD, WAIT, FIND = range(7)
-"""Kinds of calls; a row of calls begins with one of the first three."""
+LAUNCH, COPY_IN, COPY_OUT, QUERY, RECORD, WAIT, ATTRIBUTE = range(7)
+"""Functions of the driver by their numbers; a row of calls begins with one of the first three."""
 
 _FUNCTIONS = (
     "cuLaunchKernel", "cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2", "cuStreamQuery",
@@ -317,12 +317,14 @@ def _find_page_locked(functions, spans, least, word, found):
         found[i] = n_bytes >= least
         for address in (first, first + max(n_bytes - 1, 0)):
             if found[i]:
-                error = _ask_pointer(functions[FIND], word.ctypes.data, _MEMORY_TYPE, address)
+                error = _ask_pointer(functions[ATTRIBUTE], word.ctypes.data, _MEMORY_TYPE, address)
                 found[i] = error == 0 and word[0] == _OF_HOST
 
 
 def find_page_locked(spans: np.ndarray, least: int, found: np.ndarray) -> None:
-    """Find which pieces of memory are page-locked, see :func:`mapper.cuda.memory.is_page_locked`.
+    """Find which pieces of memory are page-locked: a device copies them without the host's help.
+
+    The driver is asked about both ends of each, so it does not matter who locked them.
 
     Parameters
     ----------
@@ -337,6 +339,14 @@ def find_page_locked(spans: np.ndarray, least: int, found: np.ndarray) -> None:
         found[:] = False
     else:
         _find_page_locked(driver_functions(), spans, least, np.zeros(1, np.uint32), found)
+
+
+def is_page_locked(arrays: Sequence[np.ndarray]) -> bool:
+    """Return True if all arrays are contiguous and page-locked, see :func:`find_page_locked`."""
+    spans = np.array([(array.ctypes.data, array.nbytes) for array in arrays], np.int64)
+    found = np.zeros(len(spans), np.bool_)
+    find_page_locked(spans.reshape(-1, 2), 0, found)
+    return bool(found.all()) and all(array.flags.c_contiguous for array in arrays)
 
 
 @driver

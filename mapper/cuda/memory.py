@@ -270,27 +270,6 @@ def result_memory() -> Recycler:
     return Recycler(pinned_bytes, freeing=DRIVER)
 
 
-def is_page_locked(arrays: Sequence[np.ndarray]) -> bool:
-    """Return True if all arrays are contiguous and lie in page-locked memory.
-
-    A device copies such arrays without the host's help. The driver is asked about both ends of
-    each array, so it does not matter who locked them. False in the simulator.
-    """
-    if SIMULATED:
-        return False
-    kind = cuda_driver.binding.CUpointer_attribute.CU_POINTER_ATTRIBUTE_MEMORY_TYPE
-    host = int(cuda_driver.binding.CUmemorytype.CU_MEMORYTYPE_HOST)
-    for array in arrays:
-        if not array.flags.c_contiguous:
-            return False
-        first = array.ctypes.data
-        for address in (first, first + max(array.nbytes - 1, 0)):
-            error, found = cuda_driver.binding.cuPointerGetAttribute(kind, address)
-            if int(error) != 0 or int(found) != host:
-                return False
-    return True
-
-
 MOST_PAGE_LOCKED = 1 << 32
 """Bytes of the largest page-locked array that :func:`page_locked` returns."""
 

@@ -390,19 +390,8 @@ class _Lanes(Generic[LaneKind]):
     def __init__(self, executor: Executor, lanes: Sequence[LaneKind]) -> None:
         self.executor = executor
         """Its threads wait for devices: as many as there are streams."""
-        self._ordinal = lanes[0].ordinal
         self._idle: SimpleQueue[LaneKind] = SimpleQueue()
         for lane in lanes:
-            self._idle.put(lane)
-
-    def _run(self, call: Callable[..., Any], *args: Any) -> Any:
-        return self._run_on(self._idle.get(), call, *args)
-
-    def _run_on(self, lane: LaneKind, call: Callable[..., Any], *args: Any) -> Any:
-        try:
-            with device_context(lane.ordinal):
-                return knowing_its_device(call)(lane, *args)
-        finally:
             self._idle.put(lane)
 
 
@@ -432,6 +421,7 @@ class DeviceInflater(_Lanes[_Inflating]):
 
     def __init__(self, executor: Executor, lanes: Sequence[_Inflating], n_blocks: int) -> None:
         super().__init__(executor, lanes)
+        self._ordinal = lanes[0].ordinal
         self.most_blocks = n_blocks
         self.blocks_ahead = len(lanes) * n_blocks
 
@@ -442,7 +432,7 @@ class DeviceInflater(_Lanes[_Inflating]):
 
     def decompress(self, parts: Sequence[BlocksPart]) -> list[Done]:
         """Decompress parts of at most ``most_blocks`` blocks in all; return what came of each."""
-        return self._run(_Inflating.run, parts)
+        return self._run_on(self._idle.get(), parts)
 
     def decompress_if_idle(self, parts: Sequence[BlocksPart]) -> list[Done] | None:
         """Decompress parts as :meth:`decompress`; return None if no stream is idle."""
@@ -450,7 +440,15 @@ class DeviceInflater(_Lanes[_Inflating]):
             lane = self._idle.get_nowait()
         except Empty:
             return None
-        return self._run_on(lane, _Inflating.run, parts)
+        return self._run_on(lane, parts)
+
+    def _run_on(self, lane: _Inflating, parts: Sequence[BlocksPart]) -> list[Done]:
+        try:
+            with device_context(lane.ordinal):
+                done: list[Done] = knowing_its_device(lane.run)(parts)
+                return done
+        finally:
+            self._idle.put(lane)
 
 
 def _blocks_that_fit(

@@ -17,10 +17,13 @@ from mapper.parallel.pool import READ, WRITE, PriorityPool
 from mapper.sorting.options import MarkOptions, SortOptions
 from mapper.sorting.output import SortedTarget, open_sorted_output, write_sorted
 from mapper.sorting.parts import PartsReader
-from mapper.sorting.ranges import RecordRange, merged_range_bytes
+from mapper.sorting.ranges import RecordRange, range_bytes
 from mapper.sorting.runs import run_of_bytes
 
 log = logging.getLogger(__name__)
+
+SPARE_BYTES = 192 << 20
+"""Memory that larger ranges of sorted parts may take: enough for four threads."""
 
 
 def merge_parts(
@@ -54,7 +57,8 @@ def merge_parts(
     """
     pool = PriorityPool(threads)
     try:
-        open_parts = partial(PartsReader, paths, pool.at(READ), merged_range_bytes(threads))
+        target_bytes = range_bytes(threads, SPARE_BYTES)
+        open_parts = partial(PartsReader, paths, pool.at(READ), target_bytes)
         with open_parts() as parts:
             target = target._replace(
                 header=parts.header(target.command), contig_names=parts.contig_names,

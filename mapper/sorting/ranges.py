@@ -15,8 +15,6 @@ from mapper.sorting.record_order import copy_records, find_next, stable_order
 RANGE_BYTES = 8 << 20
 """Bytes of the records of a range, unless :func:`range_bytes` says otherwise."""
 
-_FEW_THREADS = 4
-
 _UNDER_WAY = 6
 """Ranges of a thread at a time, with the keys of their duplicates."""
 
@@ -25,8 +23,8 @@ def range_bytes(n_threads: int, spare: int = 0) -> int:
     """Return the bytes of a range for a number of threads.
 
     Many threads wait for the GIL after each compiled call, longer than the call takes: on 16 cores
-    with a GPU, ranges of 16 MB took three quarters of the time that those of 8 MB did. A few
-    threads seldom wait.
+    with a GPU, ranges of 16 MB took three quarters of the time that those of 8 MB did. Two threads
+    that merge files take 2 % less.
 
     Parameters
     ----------
@@ -34,16 +32,7 @@ def range_bytes(n_threads: int, spare: int = 0) -> int:
         Bytes that nothing else takes: ranges of 16 MB take more than others only out of these.
     """
     more = n_threads * _UNDER_WAY * RANGE_BYTES
-    return 2 * RANGE_BYTES if n_threads > _FEW_THREADS and more <= spare else RANGE_BYTES
-
-
-def merged_range_bytes(n_threads: int) -> int:
-    """Return the bytes of a range of sorted files that are merged.
-
-    With two threads, eight files took 2 % less time in ranges of 16 MB than of 8 MB, and 0.2 GB
-    more memory, of which many threads would take more.
-    """
-    return 2 * RANGE_BYTES if n_threads <= _FEW_THREADS else RANGE_BYTES
+    return 2 * RANGE_BYTES if more <= spare else RANGE_BYTES
 
 
 class Records(NamedTuple):

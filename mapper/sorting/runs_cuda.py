@@ -50,7 +50,7 @@ _STAGED_BYTES = 16 << 20
 """Of a page-locked buffer through which records go up."""
 
 _BYTES_PER_ROW = 80
-"""Of a range: a record has two rows. A lane gets room for more where records are shorter."""
+"""Of a range: a record has two rows. A stream gets room for more where records are shorter."""
 
 _LANES = 32  # of a record
 _BLOCK = 256
@@ -86,7 +86,7 @@ def _stage_rows(offsets, starts, rows):
         rows[n + i] = starts[i]
 
 
-class _Lane:
+class _Stream:
     """A stream, with the arrays that one thread at a time uses with it."""
 
     def __init__(self, ordinal: int, records: Any) -> None:
@@ -118,8 +118,10 @@ class _Lane:
         if total == 0:
             return found
         if total > len(self._out) or 2 * n + 1 > len(self._rows):
+            # An eighth more: ranges are of similar size, and to make room takes the device's time.
+            n_bytes, n_rows = total + (total >> 3), 2 * n + 1 + (n >> 2)
             with device_context(self._ordinal):
-                self._reserve(max(total, len(self._out)), max(2 * n + 1, len(self._rows)))
+                self._reserve(max(n_bytes, len(self._out)), max(n_rows, len(self._rows)))
         rows = self._host_rows[: 2 * n + 1]
         _stage_rows(offsets, starts, rows)
         self._calls.copy_in(self._rows, 0, rows)
@@ -149,23 +151,23 @@ class DeviceStore:
         self._ordinal = ordinal
         self._n_streams = n_streams
         self.n_bytes = n_bytes
-        self._idle: SimpleQueue[_Lane] = SimpleQueue()
+        self._idle: SimpleQueue[_Stream] = SimpleQueue()
         with device_context(ordinal):
             with device_memory(f"room for {n_bytes / 1e9:.1f} GB of sorted records"):
                 self._memory = cuda.device_array(n_bytes, np.uint8)
             records = first_items(self._memory, n_bytes, np.dtype(np.uint8))
             for _ in range(n_streams):
-                self._idle.put(_Lane(ordinal, records))
+                self._idle.put(_Stream(ordinal, records))
 
     def write(self, data: np.ndarray, offset: int) -> None:
         """Write records at an offset."""
-        with self._lane() as lane:
-            lane.write(data, offset)
+        with self._idle_stream() as stream:
+            stream.write(data, offset)
 
     def gather(self, offsets: np.ndarray, starts: np.ndarray) -> np.ndarray:
         """Return records that lie at some offsets, one behind another."""
-        with self._lane() as lane:
-            return lane.gather(offsets, starts)
+        with self._idle_stream() as stream:
+            return stream.gather(offsets, starts)
 
     def close(self) -> None:
         """Free the memory, when the calls that have begun are done."""
@@ -176,13 +178,13 @@ class DeviceStore:
                 self._memory = None
 
     @contextmanager
-    def _lane(self) -> Iterator[_Lane]:
-        lane = self._idle.get()
+    def _idle_stream(self) -> Iterator[_Stream]:
+        stream = self._idle.get()
         try:
             stay_on(self._ordinal)
-            yield lane
+            yield stream
         finally:
-            self._idle.put(lane)
+            self._idle.put(stream)
 
 
 def compile_store(ordinal: int, directory: Path) -> None:

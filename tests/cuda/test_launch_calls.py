@@ -182,6 +182,19 @@ def test_page_locked_memory_is_found_by_both_ends(pretended) -> None:
     assert found.tolist() == [True, False, False, True, False, False, True]
 
 
+def test_arrays_are_page_locked_if_all_are_and_have_no_gaps(pretended) -> None:
+    from mapper.cuda.launch import is_page_locked
+
+    one, other = np.zeros((4, 4), np.int8), np.zeros(3, np.int64)
+    ends = [{array.ctypes.data, array.ctypes.data + array.nbytes - 1} for array in (one, other)]
+    pretended.driver.locked = ends[0]
+    assert is_page_locked([one])
+    assert not is_page_locked([one, other])
+    pretended.driver.locked = ends[0] | ends[1]
+    assert is_page_locked([one, other])
+    assert not is_page_locked([one.T])
+
+
 def test_a_stream_says_whether_it_is_done(pretended) -> None:
     driver, launch = pretended.driver, pretended.calls
     assert launch.is_done()

@@ -12,7 +12,8 @@ pytest.importorskip("numba_cuda", reason="needs the package numba-cuda")
 
 from mapper.cuda import memory
 from mapper.cuda.api import SIMULATED, cuda, cuda_driver, device_context, stay_on
-from mapper.cuda.memory import copy_in, copy_out, is_page_locked, page_locked, pinned_bytes
+from mapper.cuda.launch import is_page_locked
+from mapper.cuda.memory import copy_in, copy_out, page_locked, pinned_bytes
 
 pytestmark = [
     pytest.mark.gpu,

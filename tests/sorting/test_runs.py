@@ -22,6 +22,7 @@ from mapper.errors import OutputError
 from mapper.io import bgzf
 from mapper.io.bgzf_reader import BlocksPart, Done
 from mapper.sorting import runs
+from mapper.sorting.merge import SPARE_BYTES
 from mapper.sorting.ranges import RANGE_BYTES, range_bytes
 from mapper.sorting.record_order import stable_order
 from mapper.sorting.runs import RecordSorter, run_of_bytes
@@ -235,9 +236,15 @@ def test_stable_order(values, modulus):
     assert np.array_equal(stable_order(keys), np.argsort(keys, kind="stable"))
 
 
-def test_large_ranges_only_for_many_threads_where_memory_is_plenty():
-    """16 threads have 96 under way."""
-    assert [range_bytes(2, 1 << 40), range_bytes(16), range_bytes(16, 96 * RANGE_BYTES - 1)] == [
-        RANGE_BYTES, RANGE_BYTES, RANGE_BYTES,
-    ]  # fmt: skip
-    assert range_bytes(16, 96 * RANGE_BYTES) == 2 * RANGE_BYTES
+@pytest.mark.parametrize("n_threads", [1, 2, 16])
+def test_large_ranges_where_memory_is_plenty(n_threads: int):
+    """A thread has six under way."""
+    enough = 6 * n_threads * RANGE_BYTES
+    assert range_bytes(n_threads) == range_bytes(n_threads, enough - 1) == RANGE_BYTES
+    assert range_bytes(n_threads, enough) == 2 * RANGE_BYTES
+
+
+def test_merging_has_large_ranges_for_few_threads():
+    wanted = {1: 2, 4: 2, 5: 1, 16: 1}
+    found = {n: range_bytes(n, SPARE_BYTES) // RANGE_BYTES for n in wanted}
+    assert found == wanted

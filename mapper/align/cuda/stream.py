@@ -47,8 +47,8 @@ from mapper.align.cuda.staging import Source, Staging, buffer_words
 from mapper.align.cuda.trace import host_time, mark
 from mapper.align.result import Columns, PairAlignments
 from mapper.cuda.api import device_context
-from mapper.cuda.launch import BoundKernel, Calls
-from mapper.cuda.memory import Workspace, is_page_locked, page_locked, total_bytes
+from mapper.cuda.launch import BoundKernel, Calls, is_page_locked
+from mapper.cuda.memory import Workspace, page_locked, total_bytes
 from mapper.errors import DeviceError, DeviceMemoryError
 from mapper.jit.accelerate import driver
 from mapper.parallel.map import map_in_threads
