@@ -89,11 +89,15 @@ def measure(
     After ``limit_s`` seconds it is ended.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
+    # Python's modules come compiled, as from an installed package; without, fmwave's start takes
+    # 0.4 s more.
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     with log.open("wb") as messages, (stdout or log).open("ab" if stdout is None else "wb") as out:
         start = time.perf_counter()
         process = subprocess.Popen(
-            [str(part) for part in command], stdin=subprocess.DEVNULL, stdout=out, stderr=messages
-        )
+            [str(part) for part in command], stdin=subprocess.DEVNULL, stdout=out, stderr=messages,
+            env=environment,
+        )  # fmt: skip
         ended = threading.Event()
         limit = None
         if limit_s is not None:
