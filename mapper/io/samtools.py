@@ -49,7 +49,8 @@ class SamtoolsProcess:
         self._messages: IO[bytes] = os.fdopen(os.memfd_create(f"samtools {command}"), "w+b")
         try:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", _CALL.format(command=command), *arguments],
+                # -P: else modules would come from the working directory, whatever lies there.
+                [sys.executable, "-P", "-c", _CALL.format(command=command), *arguments],
                 stdin=subprocess.DEVNULL if stdin is None else stdin,
                 stdout=subprocess.DEVNULL if stdout is None else stdout,
                 stderr=self._messages,

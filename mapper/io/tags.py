@@ -11,11 +11,11 @@ from mapper.jit.simd import VECTOR, get16, get32
 
 DROPPED_TAGS = (
     "NM", "MD", "AS", "XS", "SA", "XA", "MC", "MQ", "ms",
-    "tp", "cm", "de", "cs", "ds",
+    "tp", "cm", "de", "cs", "ds", "dt", "do",
     "BQ", "CC", "CG", "CM", "CP", "H0", "H1", "H2", "HI", "IH", "NH", "PG", "TS", "UQ",
 )  # fmt: skip
-"""Tags of the input that are dropped: those that fmwave writes itself, and the standard ones that
-describe an alignment."""
+"""Tags of the input that are dropped: those that fmwave or ``samtools markdup`` writes, and the
+standard ones that describe an alignment."""
 
 
 def tag_key(tag: str) -> int:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from mapper.errors import UsageError, option
 from mapper.io.input_file import STDIN
+from mapper.io.output_file import is_special
 from mapper.io.reference_fasta import check_contigs
 from mapper.io.samtools import check_fasta
 from mapper.parallel.map import ordered_map
@@ -101,8 +102,12 @@ def _ranges(
 
 
 def _check_readable_twice(paths: Sequence[str], duplicates: MarkOptions | None) -> None:
-    if duplicates is not None and duplicates.supplementary and STDIN in paths:
-        raise UsageError(
-            f"{option('mark_supplementary')} reads sorted parts twice, and standard input can be "
-            "read once; name a file"
-        )
+    if duplicates is None or not duplicates.supplementary:
+        return
+    for path in paths:
+        if path == STDIN or is_special(Path(path)):
+            name = "standard input" if path == STDIN else path
+            raise UsageError(
+                f"{option('mark_supplementary')} reads sorted parts twice, and {name} can be read "
+                "once; name a file"
+            )

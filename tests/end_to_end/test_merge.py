@@ -206,19 +206,15 @@ def test_cram_needs_a_reference_that_samtools_reads(tmp_path: Path, capsys) -> N
     assert f"{reference}: compressed with gzip, and CRAM needs it plain" in failure(capsys, *words)
 
 
-def test_supplementary_records_need_files(parts: Parts, tmp_path: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "mapper.cli.main",
-        "merge",
-        "-",
-        "-o",
-        tmp_path / "x.bam",
-        *MARK,
-    ]
-    with parts.sorted[0].open("rb") as source:
-        run = subprocess.run(command, stdin=source, capture_output=True, text=True, check=False)
+@pytest.mark.parametrize(("part", "name"), [("-", "standard input"), ("/dev/stdin",) * 2])
+def test_supplementary_records_need_files(
+    parts: Parts, tmp_path: Path, part: str, name: str
+) -> None:
+    program = [sys.executable, "-m", "mapper.cli.main"]
+    command = [*program, "merge", part, "-o", tmp_path / "x.bam", *MARK]
+    with subprocess.Popen(["cat", parts.sorted[0]], stdout=subprocess.PIPE) as cat:
+        run = subprocess.run(command, stdin=cat.stdout, capture_output=True, text=True, check=False)
+        cat.kill()
     assert run.returncode == UsageError.exit_status
-    assert "standard input can be read once; name a file" in run.stderr
+    assert f"{name} can be read once; name a file" in run.stderr
     assert not list(tmp_path.iterdir())
