@@ -89,8 +89,7 @@ def measure(
     After ``limit_s`` seconds it is ended.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
-    # Python's modules come compiled, as from an installed package; without, fmwave's start takes
-    # 0.4 s more.
+    # Python's modules come compiled, as from an installed package (results/first_run.md).
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     with log.open("wb") as messages, (stdout or log).open("ab" if stdout is None else "wb") as out:
         start = time.perf_counter()

@@ -57,11 +57,11 @@ from mapper.io.input_file import BrokenStreamError, ByteSource, go_to_all
 from mapper.io.position import ReaderPosition, array_of
 from mapper.io.samtools import ConvertedSource
 from mapper.io.simd_text import copy_phred, copy_visible
-from mapper.io.tags import RG, is_dropped, reverse_base_tag, tag_end
+from mapper.io.tags import RG, is_dropped, is_of_duplicate, reverse_base_tag, tag_end
 from mapper.jit.accelerate import core, driver
 from mapper.jit.simd import VECTOR, get16, get32
 from mapper.parallel.buffers import RECYCLER
-from mapper.sam_flags import FIRST, LAST, NOT_PRIMARY, PAIRED, QC_FAIL, REVERSE
+from mapper.sam_flags import DUPLICATE, FIRST, LAST, NOT_PRIMARY, PAIRED, QC_FAIL, REVERSE
 
 # --- parsing records ---
 
@@ -84,7 +84,7 @@ def _known_read_group(data, at, ids, id_offsets):
 
 
 @core
-def _copy_tags(data, at, end, reverse, n_bases, ids, id_offsets, tags, tag_at):
+def _copy_tags(data, at, end, flag, n_bases, ids, id_offsets, tags, tag_at):
     """Copy the tags of a record but dropped ones; return (status, end of the copied ones)."""
     while at < end:
         following = tag_end(data, at, end)
@@ -95,10 +95,10 @@ def _copy_tags(data, at, end, reverse, n_bases, ids, id_offsets, tags, tag_at):
             data[at + 2] != ord("Z") or not _known_read_group(data, at + 3, ids, id_offsets)
         ):
             return UNKNOWN_READ_GROUP, tag_at
-        if not is_dropped(key):
+        if not is_dropped(key) and not (flag & DUPLICATE and is_of_duplicate(key)):
             copied = tag_at
             tag_at = copy_bytes(tags, tag_at, data, at, following)
-            if reverse and following - at - 4 == n_bases and data[at + 2] == ord("Z"):
+            if flag & REVERSE and following - at - 4 == n_bases and data[at + 2] == ord("Z"):
                 reverse_base_tag(tags, copied, n_bases)
         at = following
     return OK, tag_at
@@ -171,7 +171,7 @@ def _append_read(data, at, end, ids, id_offsets, row, bases, quals, base_offsets
     base_offsets[row + 1] = base_offsets[row] + n_bases
     flags[row] = flag & (PAIRED | FIRST | LAST | QC_FAIL)
     status, tag_offsets[row + 1] = _copy_tags(
-        data, start + n_bases, end, reverse, n_bases, ids, id_offsets, tags, tag_offsets[row]
+        data, start + n_bases, end, flag, n_bases, ids, id_offsets, tags, tag_offsets[row]
     )
     return status
 

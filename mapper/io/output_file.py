@@ -358,7 +358,7 @@ def write_json(path: str, value: object) -> None:
 
 
 def is_special(path: Path) -> bool:
-    """Return True for a device, pipe or socket, which is written in place and never replaced."""
+    """Return True for a device, pipe or socket: not replaced by a rename, and read only once."""
     mode = _mode(path)
     return mode != 0 and not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 

@@ -11,11 +11,15 @@ from mapper.jit.simd import VECTOR, get16, get32
 
 DROPPED_TAGS = (
     "NM", "MD", "AS", "XS", "SA", "XA", "MC", "MQ", "ms",
-    "tp", "cm", "de", "cs", "ds", "dt", "do",
+    "tp", "cm", "de", "cs", "ds",
     "BQ", "CC", "CG", "CM", "CP", "H0", "H1", "H2", "HI", "IH", "NH", "PG", "TS", "UQ",
 )  # fmt: skip
-"""Tags of the input that are dropped: those that fmwave or ``samtools markdup`` writes, and the
-standard ones that describe an alignment."""
+"""Tags of the input that are dropped: those that fmwave writes itself, and the standard ones that
+describe an alignment."""
+
+DUPLICATE_TAGS = ("dt", "do")
+"""Tags by which ``samtools markdup`` describes a duplicate. They are dropped from reads with flag
+0x400 only: elsewhere ``dt`` may be PacBio's DeletionTag."""
 
 
 def tag_key(tag: str) -> int:
@@ -25,6 +29,7 @@ def tag_key(tag: str) -> int:
 
 RG = tag_key("RG")
 _DROPPED = np.array([tag_key(tag) for tag in DROPPED_TAGS], np.uint16)
+_DT, _DO = (tag_key(tag) for tag in DUPLICATE_TAGS)
 _OQ, _U2, _E2 = (tag_key(tag) for tag in ("OQ", "U2", "E2"))
 
 _COMPLEMENT_OF_ASCII = np.arange(256).astype(np.uint8)
@@ -76,6 +81,12 @@ def is_dropped(key):
     for other in _DROPPED:
         dropped |= key == other
     return dropped
+
+
+@core
+def is_of_duplicate(key):
+    """Return True for the key of one of DUPLICATE_TAGS."""
+    return key == _DT or key == _DO
 
 
 @core

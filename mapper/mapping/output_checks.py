@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
@@ -73,9 +74,22 @@ def check_outputs(
         others_given = [*reads, *inputs, *others.values()]
         _check_not_indexes(records, [str(path) for path in others_given if path is not None])
     for (what, path), (other, its_path) in combinations(outputs.items(), 2):
-        if path == its_path or Path(path).resolve() == Path(its_path).resolve():
+        if _is_one_output(path, its_path):
             raise UsageError(f"{what} and {other} would both go to {path}")
     return [path for path in outputs.values() if path != STDOUT]
+
+
+def _is_one_output(first: str, second: str) -> bool:
+    """Return True if two outputs are one file or pipe, standard output by any of its names."""
+    from mapper.io.output_file import STDOUT
+
+    if first == second or Path(first).resolve() == Path(second).resolve():
+        return True
+    try:
+        found = [os.fstat(1) if path == STDOUT else Path(path).stat() for path in (first, second)]
+    except OSError:  # one is still to be made
+        return False
+    return os.path.samestat(*found) and not stat.S_ISCHR(found[0].st_mode)  # a terminal, /dev/null
 
 
 def _check_not_indexes(records: str, paths: Sequence[str]) -> None:

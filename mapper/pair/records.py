@@ -3,10 +3,9 @@
 As bwa writes them: an unmapped read has the position of its mate; RNEXT and PNEXT name the
 mate's primary; supplementary records are hard-clipped unless asked otherwise or on ALT contigs; XA
 lists the secondary alignments; pa is the score as a share of a better ALT hit's. Those of long
-reads have tp, cm and de of minimap2. TLEN is the SAM
-specification's: from the leftmost to the rightmost mapped base, positive for the leftmost read (of
-two that start together, the first). ``ms`` is samtools' mate score, the sum of the mate's base
-qualities of 15 and more.
+reads have tp, cm and de of minimap2. TLEN runs from the 5' end of the read's aligned bases to that
+of its mate's, as ``samtools fixmate`` writes it. ``ms`` is samtools' mate score, the sum of the
+mate's base qualities of 15 and more.
 """
 
 from __future__ import annotations

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from mapper.cli.main import main
-from mapper.errors import OutputError
+from mapper.errors import OutputError, UsageError
+from mapper.mapping.output_checks import STATISTICS, check_outputs
 from tests.helpers.mapping_runs import World
 
 COMMANDS = {
@@ -71,3 +72,23 @@ def test_outputs_that_cannot_be_made(
     assert len(errors) == 1
     assert message in errors[0]
     assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize("path", ["-", "/dev/stdout", "/dev/fd/1"])
+def test_statistics_do_not_go_where_records_go(
+    path: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """``capfd`` makes standard output a file."""
+    with pytest.raises(UsageError, match=f"records and statistics would both go to {path}"):
+        check_outputs(path, {STATISTICS: "/dev/stdout"}, [], [])
+
+
+def test_records_and_statistics_may_both_be_thrown_away() -> None:
+    standard_output = os.dup(1)
+    with Path(os.devnull).open("wb") as null:
+        os.dup2(null.fileno(), 1)
+    try:
+        assert check_outputs("-", {STATISTICS: os.devnull}, [], []) == [os.devnull]
+    finally:
+        os.dup2(standard_output, 1)
+        os.close(standard_output)

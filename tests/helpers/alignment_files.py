@@ -23,6 +23,7 @@ TAGS = (
     "MM:Z:C+m,0,1;", "ML:B:C,1,255", "xb:B:c,-1,2", "xs:B:S,65535", "xt:B:I,4294967295",
     "xu:B:f,1.5,-2.25e-10", "xv:B:s,-3", "xw:B:i,-70000,1", "hx:H:1AE3",
     "NM:i:3", "MD:Z:10", "AS:i:7", "SA:Z:chr1,1,+,4M,60,0;", "PG:Z:basecaller",
+    "dt:Z:SQ", "do:Z:other",
 )  # fmt: skip
 
 
@@ -138,7 +139,8 @@ def expected_reads(path: Path) -> list[ExpectedRead]:
 def _expected(record: pysam.AlignedSegment) -> ExpectedRead | None:
     if record.flag & 0x900:
         return None
-    tags = [t for t in record.to_string().split("\t")[11:] if t[:2] not in DROPPED_TAGS]
+    dropped = {*DROPPED_TAGS, *(("dt", "do") if record.is_duplicate else ())}
+    tags = [t for t in record.to_string().split("\t")[11:] if t[:2] not in dropped]
     if record.flag & 0x10:
         tags = [_turned(tag) for tag in tags]
     sequence = record.get_forward_sequence() or ""
