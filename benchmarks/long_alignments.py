@@ -6,8 +6,11 @@ Reads are copies of random places of GENOME with known errors, so that the true 
 is known. *Columns*: of the bases that the truth puts beside a reference base, how many the primary
 and supplementary alignments put there. *Variants*: reads across a deletion, an insertion, an
 inversion or a translocation; found if the alignments, cut at gaps of LEAST_GAP bases, have each
-junction of the read within TOLERANCE bases. Both mappers get the same reads and threads; indexes
-are those of ``benchmarks.long_reads``, made if they are not there.
+junction of the read within TOLERANCE bases. They lie in the middle of a read and have given sizes,
+or lie anywhere in it and have any size: of these, also how many are found by records that are
+sure (MAPQ of at least SURE), and how many sure records lie where no part of their read comes from.
+All mappers get the same reads and threads; indexes are those of ``benchmarks.long_reads``, made if
+they are not there.
 
 Results: OUT.md and OUT.json.
 """
@@ -36,8 +39,14 @@ KINDS = {
     "inversion": (100, 200, 300, 500, 1000, 5000),
     "translocation": (0,),
 }
-FLANK = 4000
+ANYWHERE = {
+    "deletion": (1000, 20_000), "insertion": (50, 8000), "inversion": (300, 7000),
+    "translocation": (1, 1),
+}  # fmt: skip
+"""Smallest and largest size; sizes are equally frequent by their logarithm."""
+FLANK, LEAST_FLANK = 4000, 500
 READ_LEN = 10_000
+SURE = 20
 LEAST_GAP = 30
 TOLERANCE = 50
 SEED = 47
@@ -126,20 +135,31 @@ def read_of(
     return SimulatedRead(name, read, known, columns)
 
 
-def variant(genome: Genome, kind: str, size: int) -> list[Segment | str]:
-    """Return the parts of a read across a variant in its middle."""
-    place = genome.place(2 * FLANK + size)
-    middle = place.start + FLANK
+def variant(
+    genome: Genome, kind: str, size: int, flanks: tuple[int, int] = (FLANK, FLANK)
+) -> list[Segment | str]:
+    """Return the parts of a read across a variant, with so many bases on both sides."""
+    place = genome.place(sum(flanks) + size)
+    middle = place.start + flanks[0]
     left = place._replace(end=middle)
     behind = place._replace(start=middle + size)
     if kind == "deletion":
         return [left, behind]
     if kind == "insertion":
         new = "".join(genome.rng.choice(list("ACGT"), size))
-        return [left, new, place._replace(start=middle, end=middle + FLANK)]
+        return [left, new, place._replace(start=middle, end=middle + flanks[1])]
     if kind == "inversion":
         return [left, Segment(place.contig, middle, middle + size, True), behind]
-    return [left, genome.place(FLANK)._replace(reverse=bool(genome.rng.integers(2)))]
+    return [left, genome.place(flanks[1])._replace(reverse=bool(genome.rng.integers(2)))]
+
+
+def variant_anywhere(genome: Genome, kind: str) -> tuple[int, list[Segment | str]]:
+    """Return the size of a variant, and the parts of a read of READ_LEN bases across it."""
+    low, high = ANYWHERE[kind]
+    size = int(low * (high / low) ** genome.rng.random())
+    rest = READ_LEN - (size if kind in ("insertion", "inversion") else 0)
+    left = int(genome.rng.integers(LEAST_FLANK, rest - LEAST_FLANK + 1))
+    return size, variant(genome, kind, size, (left, rest - left))
 
 
 # --- what a mapper says ---
@@ -214,6 +234,17 @@ def finds(read: SimulatedRead, records: Iterable[Any], kind: str, size: int) -> 
     return True
 
 
+def is_false(read: SimulatedRead, record: Any) -> bool:
+    """Return True if a record lies where no part of the read comes from."""
+    return not any(
+        record.reference_name == part.contig
+        and record.is_reverse == part.reverse
+        and record.reference_start < part.end
+        and record.reference_end > part.start
+        for part in read.segments
+    )
+
+
 def agreement(read: SimulatedRead, records: Iterable[Any]) -> float:
     """Return the share of the true pairs of a base and its place that alignments have."""
     place = read.segments[0]
@@ -268,6 +299,20 @@ def map_with(
     return records_of(written)
 
 
+def found_anywhere(
+    kind: str, group: Sequence[tuple[SimulatedRead, int]], records: dict[str, list[Any]]
+) -> dict[str, int]:
+    """Return how many variants are found, by sure records, and how many sure records are false."""
+    sure = {
+        read.name: [r for r in records[read.name] if r.mapping_quality >= SURE] for read, _ in group
+    }
+    return {
+        "found": sum(finds(read, records[read.name], kind, size) for read, size in group),
+        "sure": sum(finds(read, sure[read.name], kind, size) for read, size in group),
+        "false": sum(is_false(read, record) for read, _ in group for record in sure[read.name]),
+    }
+
+
 def measured(name: str, genome: Genome, tools: Sequence[Tool], options: argparse.Namespace) -> Any:
     preset, rate = ERRORS[name]
     plain = [read_of(genome, f"r{i}", [genome.place(READ_LEN)], rate) for i in range(options.reads)]
@@ -279,6 +324,13 @@ def measured(name: str, genome: Genome, tools: Sequence[Tool], options: argparse
         for kind, sizes in KINDS.items()
         for size in sizes
     }
+    anywhere: dict[str, list[tuple[SimulatedRead, int]]] = {}
+    for kind in ANYWHERE:
+        variants = [variant_anywhere(genome, kind) for _ in range(options.anywhere)]
+        anywhere[kind] = [
+            (read_of(genome, f"any-{kind}-{i}", parts, rate), size)
+            for i, (size, parts) in enumerate(variants)
+        ]
     results: dict[str, Any] = {}
     for tool in tools:
         records = map_with(tool, preset, plain, f"columns_{name}", options)
@@ -293,6 +345,11 @@ def measured(name: str, genome: Genome, tools: Sequence[Tool], options: argparse
                 for (kind, size), group in planted.items()
             },
         }  # fmt: skip
+        reads = [read for group in anywhere.values() for read, _ in group]
+        records = map_with(tool, preset, reads, f"anywhere_{name}", options)
+        results[tool.name]["anywhere"] = {
+            kind: found_anywhere(kind, group, records) for kind, group in anywhere.items()
+        }
     return results
 
 
@@ -325,7 +382,23 @@ def markdown(report: dict[str, Any]) -> list[str]:
         [kind, *(report["sets"][name][tool]["found"][kind] for name, tool in columns)]
         for kind in next(iter(report["sets"]["hifi"].values()))["found"]
     ]
-    lines += harness.table(["variant, bases", *(f"{name} {tool}" for name, tool in columns)], rows)
+    heads = [f"{name} {tool}" for name, tool in columns]
+    lines += harness.table(["variant, bases", *heads], rows)
+    lines += [
+        "", f"Anywhere in {READ_LEN:,} bases, {LEAST_FLANK} from the ends at least,",
+        f"{report['anywhere']} reads of each kind, sizes equally frequent by their logarithm:",
+        f"found, found by records of MAPQ ≥ {SURE}, and records of MAPQ ≥ {SURE} where no part of",
+        "the read comes from.", "",
+    ]  # fmt: skip
+    rows = [
+        ["{} {}–{}".format(kind, *ANYWHERE[kind]) if kind != "translocation" else kind,
+         *(
+             "{found}, {sure}, {false}".format(**report["sets"][name][tool]["anywhere"][kind])
+             for name, tool in columns
+         )]
+        for kind in ANYWHERE
+    ]  # fmt: skip
+    lines += harness.table(["variant, bases", *heads], rows)
     return lines
 
 
@@ -333,6 +406,9 @@ def parser() -> argparse.ArgumentParser:
     result = parser_about(__doc__ or "")
     result.add_argument("--reads", type=int, default=1000, help="for columns [%(default)s]")
     result.add_argument("--each", type=int, default=25, help="reads a variant [%(default)s]")
+    result.add_argument(
+        "--anywhere", type=int, default=1000, help="reads a kind of variant anywhere [%(default)s]"
+    )
     return result
 
 
@@ -345,7 +421,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     genome = Genome(options.genome)
     report: dict[str, Any] = {
         "about": harness.provenance({tool.name: version_of(tool) for tool in tools}),
-        "genome": options.genome.name, "reads": options.reads, "each": options.each, "sets": {},
+        "genome": options.genome.name, "reads": options.reads, "each": options.each,
+        "anywhere": options.anywhere, "sets": {},
     }  # fmt: skip
     for name in ERRORS:
         report["sets"][name] = measured(name, genome, tools, options)

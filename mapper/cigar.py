@@ -76,6 +76,18 @@ def measure(cigar_ops, start, end):
 
 
 @core
+def count_events(cigar_ops, start, end):
+    """Count the columns of ``= X I D`` operations, and those that differ, each gap as one."""
+    columns, differences = np.int64(0), np.int64(0)
+    for i in range(start, end):
+        code, length = np.int64(cigar_ops[i] & 15), np.int64(cigar_ops[i] >> 4)
+        events = length if code == EQUAL or code == X else np.int64(1)
+        columns += events
+        differences += 0 if code == EQUAL else events
+    return columns, differences
+
+
+@core
 def append_op(ops, n_ops, code, length):
     """Append `length` of one operation, merging it with the last; return the new count."""
     if length == 0:

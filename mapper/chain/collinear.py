@@ -142,15 +142,19 @@ def link_items(items, n, band, max_gap, lookback, score, parent, lanes):
 
 
 @core
-def take_chains(order, n, score, parent, least, used, members, ends, chain_score):
+def take_chains(order, n, score, parent, weight, least, used, members, ends, chain_score):
     """Take the chains from the best on; each item belongs to one of them.
 
-    A chain ends where it would run into a better one, and scores what it adds.
+    A chain that would run into a better one begins at the item from which on it scores most, which
+    is seldom the one behind the better chain: what the link to that costs is not for it to pay.
+    Items before its first are left for other chains.
 
     Parameters
     ----------
     order
         Items by falling score.
+    weight
+        Of :class:`Items`.
     least
         Lowest score of a chain that is kept.
     used
@@ -168,17 +172,20 @@ def take_chains(order, n, score, parent, least, used, members, ends, chain_score
         i = np.int64(order[rank])
         if used[i]:
             continue
-        first = n_members
         last = i
+        n_taken = n_walked = gained = np.int64(0)
         while i >= 0 and not used[i]:
-            used[i] = True
-            members[n_members] = i
-            n_members += 1
+            members[n_members + n_walked] = i
+            n_walked += 1
+            from_here = score[last] - score[i] + weight[i]
+            if from_here >= gained:
+                gained, n_taken = from_here, n_walked
             i = parent[i]
-        gained = score[last] - (score[i] if i >= 0 else 0)
+        for row in range(n_members, n_members + n_taken):
+            used[members[row]] = True
         if gained < least:
-            n_members = first
             continue
+        n_members += n_taken
         ends[n_chains] = n_members
         chain_score[n_chains] = gained
         n_chains += 1

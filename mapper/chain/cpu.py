@@ -100,7 +100,7 @@ def link_anchors(anchors: AnchorBatch, contig_starts: np.ndarray, params: ChainP
 
 
 @driver
-def _take(score, parent, params):
+def _take(score, parent, weight, params):
     """Take chains of linked items; return their number and, as :func:`take_chains`, members."""
     n = len(score)
     order = stable_order(-score)
@@ -108,8 +108,8 @@ def _take(score, parent, params):
     ends = np.zeros(n, np.int64)
     chain_score = np.zeros(n, np.int64)
     n_chains = take_chains(
-        order, n, score, parent, UNITS * params.min_score, np.zeros(n, np.bool_), members, ends,
-        chain_score,
+        order, n, score, parent, weight, UNITS * params.min_score, np.zeros(n, np.bool_), members,
+        ends, chain_score,
     )  # fmt: skip
     return n_chains, members, ends, chain_score
 
@@ -148,8 +148,11 @@ def _chain_read(anchors, first, end, contig_starts, links, params):
     n_chains, scores, ends, rows
         Best chain first; the rows of each, ascending, end at ``ends``.
     """
+    weight = np.empty(end - first, np.int64)
+    for i in range(first, end):
+        weight[i - first] = UNITS * np.int64(anchors.length[i])
     n_parts, parts, part_ends, part_score = _take(
-        links.score[first:end], links.parent[first:end], params
+        links.score[first:end], links.parent[first:end], weight, params
     )
     chains, part_of = _as_items(
         anchors, first, contig_starts, n_parts, parts, part_ends, part_score
@@ -159,7 +162,7 @@ def _chain_read(anchors, first, end, contig_starts, links, params):
     link_items(
         chains, n_parts, params.long_band, params.long_gap, params.lookback, score, parent, ONE_LANE
     )
-    n_chains, members, ends, score = _take(score, parent, params)
+    n_chains, members, ends, score = _take(score, parent, chains.weight, params)
     rows = np.empty(end - first, np.int64)
     row_ends = np.empty(n_chains, np.int64)
     n_rows = np.int64(0)

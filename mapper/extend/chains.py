@@ -10,7 +10,7 @@ from mapper.batch import AlignmentBatch, ChainBatch, PackedReads, ReadBatch
 from mapper.batch_ops import longest_row
 from mapper.cigar import append_op
 from mapper.dna import n_words
-from mapper.extend.filter import as_given, keep_distinct
+from mapper.extend.filter import as_given, keep_distinct, overlap
 from mapper.extend.inversions import split_at_inversions
 from mapper.extend.piece_plan import (
     NO_PIECES,
@@ -213,8 +213,6 @@ def _share_of_chain(chains, chain, found, i):
 def _anchors_inside(chains, chain, found, i):
     """Return how many anchors of a chain an alignment covers."""
     n_inside = 0
-    if found.strand[i] != chains.strand[chain]:  # an inversion
-        return n_inside
     for anchor in range(chains.anchor_offsets[chain], chains.anchor_offsets[chain + 1]):
         start = np.int64(chains.query_start[anchor])
         end = start + chains.length[anchor]
@@ -223,12 +221,38 @@ def _anchors_inside(chains, chain, found, i):
 
 
 @step
+def _inversion_of(chains, chain, found, heads, n_found, params):
+    """Return the inversion inside an alignment that a chain is the chain of, or -1.
+
+    Most of the chain lies in it, on the read and in the text: its outer anchors may match some
+    bases farther than the alignment goes.
+    """
+    first, last = chains.anchor_offsets[chain], chains.anchor_offsets[chain + 1] - 1
+    query, text = np.int64(chains.query_start[first]), chains.text_pos[first]
+    query_end = np.int64(chains.query_start[last]) + chains.length[last]
+    text_end = chains.text_pos[last] + chains.length[last]
+    for i in range(n_found):
+        if (
+            heads.is_inverted[i]
+            and found.strand[i] == chains.strand[chain]
+            and found.ref_id[i] == chains.ref_id[chain]
+            and overlap(query, query_end, found.query_start[i], found.query_end[i])
+            >= params.overlap * (query_end - query)
+            and overlap(text, text_end, found.text_start[i], found.text_end[i])
+            >= params.overlap * (text_end - text)
+        ):
+            return np.int64(i)
+    return np.int64(-1)
+
+
+@step
 def _align_read(chains, first_chain, end_chain, whole, read_len, contigs, scoring, params, done,
                 space, scratch, ops, found, heads, support):  # fmt: skip
     """Align a read along its chains; return the number of alignments, or OPS_FULL.
 
     Chains are taken from the best on. One that competes with an alignment is aligned only if it
-    scores nearly as much.
+    scores nearly as much. An inversion found inside an alignment has its bases as its chain's
+    score; a chain that lies in it is its own, and neither aligned again nor a rival.
 
     Parameters
     ----------
@@ -239,9 +263,13 @@ def _align_read(chains, first_chain, end_chain, whole, read_len, contigs, scorin
     """
     n_found = n_ops = np.int64(0)
     for chain in range(first_chain, end_chain):
+        score = np.int64(chains.score[chain])
+        inversion = _inversion_of(chains, chain, found, heads, n_found, params)
+        if inversion >= 0:
+            support.n_anchors[inversion] += _anchors_inside(chains, chain, found, inversion)
+            continue
         rival, is_taken = take_chain(chains, chain, read_len, heads, n_found, params)
         if rival >= 0:
-            score = np.int64(chains.score[chain])
             support.second_score[rival] = max(np.int64(support.second_score[rival]), score)
         if not is_taken:
             continue
@@ -264,11 +292,15 @@ def _align_read(chains, first_chain, end_chain, whole, read_len, contigs, scorin
             start, end = as_given(
                 found.query_start[i], found.query_end[i], found.strand[i], read_len
             )
-            score = _share_of_chain(chains, chain, found, i)
-            add_head(heads, i, start, end, score, rival)
+            is_inverted = found.strand[i] != chains.strand[chain]
+            score, n_anchors = end - start, np.int64(0)
+            if not is_inverted:
+                score = _share_of_chain(chains, chain, found, i)
+                n_anchors = np.int64(_anchors_inside(chains, chain, found, i))
+            add_head(heads, i, start, end, score, rival, is_inverted)
             support.chain_score[i] = score
             support.second_score[i] = 0
-            support.n_anchors[i] = _anchors_inside(chains, chain, found, i)
+            support.n_anchors[i] = n_anchors
         if n_found == most_found(read_len):
             break
     for i in range(n_found):

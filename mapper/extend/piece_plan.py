@@ -37,6 +37,7 @@ class Heads(NamedTuple):
     start: np.ndarray  # int64, on the read as given
     end: np.ndarray  # int64
     score: np.ndarray  # int64: of its chain
+    is_inverted: np.ndarray  # int64: 1 for an inversion inside an alignment, found without a chain
 
 
 def new_heads(n: int) -> Heads:
@@ -45,12 +46,13 @@ def new_heads(n: int) -> Heads:
 
 
 @core
-def add_head(heads, i, start, end, score, rival):
+def add_head(heads, i, start, end, score, rival, is_inverted):
     """Write row i; `rival` is the head that its chain competes with, or -1."""
     heads.head[i] = i if rival < 0 else rival
     heads.n_aligned[i] = 0
     heads.start[i], heads.end[i] = start, end
     heads.score[i] = score
+    heads.is_inverted[i] = is_inverted
 
 
 @core
@@ -65,13 +67,35 @@ def extent_of(chains, chain, read_len):
 
 
 @core
+def _lies_inside(chains, chain, read_len, start, end, share):
+    """Return True if at least a share of a chain's anchored bases lie in start:end.
+
+    The range is of the read as given. What lies between two anchors may be another chain's, as an
+    inversion is: it is not counted.
+    """
+    inside = total = np.int64(0)
+    for i in range(chains.anchor_offsets[chain], chains.anchor_offsets[chain + 1]):
+        first, stop = as_given(
+            np.int64(chains.query_start[i]), np.int64(chains.query_start[i]) + chains.length[i],
+            chains.strand[chain], read_len,
+        )  # fmt: skip
+        inside += overlap(first, stop, start, end)
+        total += stop - first
+    return inside >= share * total
+
+
+@core
 def take_chain(chains, chain, read_len, heads, n_heads, params):
     """Return the head that a chain competes with, or -1, and True if it is to be aligned."""
     start, end = extent_of(chains, chain, read_len)
     rival = np.int64(-1)
     for i in range(n_heads):
         common = overlap(start, end, heads.start[i], heads.end[i])
-        if common >= params.overlap * min(end - start, heads.end[i] - heads.start[i]):
+        if common >= params.overlap * min(
+            end - start, heads.end[i] - heads.start[i]
+        ) and _lies_inside(
+            chains, chain, read_len, heads.start[i], heads.end[i], params.overlap
+        ):  # fmt: skip
             rival = heads.head[i]
             break
     if rival < 0:
@@ -190,7 +214,7 @@ def _plan_reads(base_offsets, chains, contigs, params, heads, plan):
             if not is_taken:
                 continue
             start, end = extent_of(chains, chain, read_len)
-            add_head(heads, n_heads, start, end, np.int64(chains.score[chain]), rival)
+            add_head(heads, n_heads, start, end, np.int64(chains.score[chain]), rival, 0)
             n_heads += 1
             n_fills, n_ends = _plan_chain(
                 chains, chain, read, read_len, contigs, params, plan, n_fills, n_ends

@@ -14,6 +14,10 @@ from mapper.dna import mismatch_word
 from mapper.jit.accelerate import core
 from mapper.jit.intrinsics import trailing_zeros
 
+LEAST_MATCHES = 12
+"""Matches that are always asked for, also of a mate: as many as the shortest seed of a read alone.
+Fewer match by chance somewhere within reach of the other mate."""
+
 
 @core
 def lowest_score(read_len, params):
@@ -27,7 +31,8 @@ def lowest_score(read_len, params):
 @core
 def lowest_mate_score(read_len, params):
     """Score an alignment of a read must reach to be reported in a proper pair."""
-    return min(lowest_score(read_len, params), params.match * params.min_mate_score)
+    lowest = min(lowest_score(read_len, params), params.match * params.min_mate_score)
+    return max(lowest, params.match * LEAST_MATCHES)
 
 
 @core

@@ -92,10 +92,9 @@ def header_text(
     lines += _merge_read_groups([parse_read_group(group)[0] for group in groups], inputs)
     programs = _merge_programs(inputs)
     command_line = re.sub(r"[\x00-\x1f\x7f]", " ", command_line)
-    taken = [header_field(line, "ID") for line in programs]
+    taken = {header_field(line, "ID"): 0 for line in programs}
     for previous in _chain_ends(programs) or [""]:
-        own = _free_id("fmwave", taken)
-        taken.append(own)
+        own = _take_id("fmwave", taken)
         chained = f"\tPP:{previous}" if previous else ""
         programs.append(f"@PG\tID:{own}\tPN:fmwave{chained}\tVN:{__version__}\tCL:{command_line}")
     lines += programs
@@ -125,19 +124,19 @@ def header_field(line: str, tag: str) -> str:
 
 def _merge_read_groups(own: Sequence[str], inputs: Sequence[Sequence[str]]) -> list[str]:
     """Return all @RG lines, each once."""
-    lines = list(dict.fromkeys(own))
+    lines = dict.fromkeys(own)
     for header in inputs:
-        for line in header:
-            if line.startswith("@RG\t") and line not in lines:
-                lines.append(line)
-    ids = [header_field(line, "ID") for line in lines]
-    for name in ids:
-        if ids.count(name) > 1:
+        lines |= dict.fromkeys(line for line in header if line.startswith("@RG\t"))
+    ids: set[str] = set()
+    for line in lines:
+        name = header_field(line, "ID")
+        if name in ids:
             raise UsageError(
                 f"read group {name!r} is described in two ways; give each its own ID, or both the "
                 "same line"
             )
-    return lines
+        ids.add(name)
+    return list(lines)
 
 
 def _merge_programs(inputs: Sequence[Sequence[str]]) -> list[str]:
@@ -148,15 +147,14 @@ def _merge_programs(inputs: Sequence[Sequence[str]]) -> list[str]:
     """
     merged: list[str] = []
     ids: dict[str, str] = {}  # by the line, with the new ID of the program before
-    taken: set[str] = set()
+    taken: dict[str, int] = {}
     for header in inputs:
         renamed: dict[str, str] = {}
         for original in _previous_first([line for line in header if line.startswith("@PG\t")]):
             line = _with_ids(original, "PP", renamed)
             name = header_field(line, "ID")
             if line not in ids:
-                ids[line] = _free_id(name, taken)
-                taken.add(ids[line])
+                ids[line] = _take_id(name, taken)
                 merged.append(_with_ids(line, "ID", {name: ids[line]}))
             renamed.setdefault(name, ids[line])
     return merged
@@ -195,12 +193,19 @@ def _chain_ends(programs: Sequence[str]) -> list[str]:
     return [name for name in ids if name and name not in followed]
 
 
-def _free_id(name: str, taken: Collection[str]) -> str:
-    number = 0
+def _take_id(name: str, taken: dict[str, int]) -> str:
+    """Return a name with the first number behind it that makes an ID which is not taken, and take.
+
+    Parameters
+    ----------
+    taken
+        IDs, with the last number that was tried behind each.
+    """
     free = name
     while free in taken:
-        number += 1
-        free = f"{name}.{number}"
+        taken[name] += 1
+        free = f"{name}.{taken[name]}"
+    taken[free] = 0
     return free
 
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mapper.cigar import EQUAL, D, I, X, base_at
+from mapper.cigar import EQUAL, D, I, X, base_at, count_events
 from mapper.dna import ASCII_OF_CODE, COMPLEMENT
 from mapper.io.tags import put_int
 from mapper.jit.accelerate import core
@@ -147,10 +147,5 @@ def put_differences(buffer, pos, first, ops, start, end, given, form, bracketed)
 @core
 def put_divergence(buffer, pos, ops, start, end):
     """Write de of operations ``= X I D``, rounded to ten-thousandths as minimap2 does."""
-    columns, differences = np.int64(0), np.int64(0)
-    for i in range(start, end):
-        code, length = np.int64(ops[i] & 15), np.int64(ops[i] >> 4)
-        events = length if code == EQUAL or code == X else np.int64(1)
-        columns += events
-        differences += 0 if code == EQUAL else events
+    columns, differences = count_events(ops, start, end)
     return put_share_tag(buffer, pos, ord("d"), ord("e"), differences, columns, 10_000)

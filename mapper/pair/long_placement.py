@@ -17,6 +17,7 @@ import math
 import numpy as np
 
 from mapper.batch import AlignmentBatch, ReadBatch
+from mapper.cigar import count_events
 from mapper.extend.by_length import shortness
 from mapper.extend.chains import ChainSupport
 from mapper.index.reference import NO_GROUPS
@@ -71,7 +72,7 @@ def long_quality(read_len, score, second, n_near, chain_score, second_chain, ide
     chain_score, second_chain
         The same of chains, in matched bases.
     identity
-        Share of its bases and gaps that match.
+        Share of its columns that match, each gap counted as one: a long one is one event.
     unique
         Share of the read's chained bases in those and the ones left out as too frequent.
     match, mismatch
@@ -144,12 +145,14 @@ def _place(names, name_offsets, base_offsets, alignments, support, frequent, par
                     n_near += alignments.score[j] >= near
                     # Among groups, chains on contigs that are apart do not count.
                     second_chain = max(second_chain, np.int64(support.chain_score[j]))
-            length = np.int64(alignments.query_end[i]) - alignments.query_start[i]
+            columns, differences = count_events(
+                alignments.cigar_ops, alignments.cigar_offsets[i], alignments.cigar_offsets[i + 1]
+            )
             second_chain = max(second_chain, np.int64(least_chain))
             quality = long_quality(
                 read_len, np.int64(alignments.score[i]), np.int64(sub_score[i]), n_near,
                 np.int64(support.chain_score[i]), second_chain,
-                max(0.0, 1.0 - alignments.edit_distance[i] / length),
+                1.0 - differences / columns,
                 chained / (chained + frequent[read]), scoring.match, scoring.mismatch,
             )  # fmt: skip
             mapq[i] = np.uint8(quality + 0.5)

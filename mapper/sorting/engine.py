@@ -49,8 +49,8 @@ AHEAD = 1
 """Ranges in each later step, for each thread."""
 
 LARGEST_CLIP = 10_000
-"""Clipped bases before a record that are looked back over for duplicates of it: more than short
-reads have."""
+"""Clipped bases before a record that are looked back over for duplicates of it, where nothing tells
+how many there are: more than short reads have."""
 
 
 class Finished(NamedTuple):
@@ -100,7 +100,7 @@ class _Scanned(NamedTuple):
 
 def finished_ranges(
     ranges: Callable[[], Iterable[RecordRange]], executor: Executor, n_threads: int,
-    marking: Marking | None,
+    marking: Marking | None, longest_clip: int | None = None,
 ) -> Iterator[Finished]:  # fmt: skip
     """Yield the records of all ranges in order.
 
@@ -113,22 +113,28 @@ def finished_ranges(
         Its threads do the work; the calling thread must not be one of them.
     n_threads
         Their number.
+    longest_clip
+        Most clipped bases before the alignment of a record, over which duplicates are looked for;
+        None if that is not known.
 
     Raises
     ------
     MapperError
-        If records lack what marking needs.
+        If records lack what marking needs, or have more clipped bases than LARGEST_CLIP though
+        that was not known.
     """
     if marking is None:
         yield from ordered_map(
             _finish_plain, ranges(), n_threads, ahead=SCANNED_AHEAD, pool=executor
         )
         return
+    look_back = LARGEST_CLIP if longest_clip is None else longest_clip
+    decided = partial(_decided, executor, n_threads, marking, look_back)
     names = None
     if marking.options.supplementary:
-        parts = list(_decided(ranges(), executor, n_threads, marking, _find_names))
+        parts = list(decided(_find_names, ranges()))
         names = merge_names(parts) if parts else None
-    yield from _decided(ranges(), executor, n_threads, marking, partial(_finish_marked, names))
+    yield from decided(partial(_finish_marked, names), ranges())
 
 
 def _finish_plain(part: RecordRange) -> Finished:
@@ -139,14 +145,16 @@ def _finish_plain(part: RecordRange) -> Finished:
 # --- duplicates ---
 
 
-def _scan(marking: Marking, part_and_next: tuple[RecordRange, RecordRange]) -> _Scanned:
+def _scan(
+    marking: Marking, look_back: int, part_and_next: tuple[RecordRange, RecordRange]
+) -> _Scanned:
     part, following = part_and_next
     records = part.load()
     entries, libraries = find_entries(*records, marking.libraries, marking.options)
-    if entries.reach > LARGEST_CLIP:
+    if entries.reach > look_back:
         raise InputFormatError(
-            f"a record has {entries.reach} clipped bases before its alignment; duplicates are "
-            f"marked among short reads, with {LARGEST_CLIP} at most: leave long reads unmarked"
+            f"a record has {entries.reach} clipped bases before its alignment; of sorted parts "
+            f"duplicates are marked with {look_back} at most: leave long reads unmarked"
         )
     return _Scanned(records, libraries, entries, following.place)
 
@@ -161,8 +169,9 @@ class _Waiting:
 
 
 def _decided(
-    ranges: Iterable[RecordRange], executor: Executor, n_threads: int, marking: Marking,
+    executor: Executor, n_threads: int, marking: Marking, look_back: int,
     finish: Callable[[Marking, _Scanned, list[np.ndarray]], Result],
+    ranges: Iterable[RecordRange],
 ) -> Iterator[Result]:  # fmt: skip
     """Call a function for each range, by the pool, when its duplicates are known."""
     limit = AHEAD * max(n_threads, 1)
@@ -175,7 +184,7 @@ def _decided(
         finishing.append(executor.submit(finish, marking, waiting.scanned, marks))
 
     try:
-        for waiting in _with_partitions(ranges, executor, n_threads, marking):
+        for waiting in _with_partitions(ranges, executor, n_threads, marking, look_back):
             deciding.append(waiting)
             if len(deciding) > limit:
                 finish_oldest()
@@ -196,13 +205,14 @@ def _decided(
 
 
 def _with_partitions(
-    ranges: Iterable[RecordRange], executor: Executor, n_threads: int, marking: Marking
-) -> Iterator[_Waiting]:
+    ranges: Iterable[RecordRange], executor: Executor, n_threads: int, marking: Marking,
+    look_back: int,
+) -> Iterator[_Waiting]:  # fmt: skip
     """Yield ranges, scanned, once all partitions of their entries are being decided."""
     behind_all = RecordRange(END_OF_ORDER, lambda: sort_pieces([]))
     with_next = pairwise(chain(ranges, [behind_all]))
     scans = ordered_map(
-        partial(_scan, marking), with_next, n_threads, ahead=SCANNED_AHEAD, pool=executor
+        partial(_scan, marking, look_back), with_next, n_threads, ahead=SCANNED_AHEAD, pool=executor
     )
     waiting: deque[_Waiting] = deque()
     bounds: deque[int] = deque()  # where the next partitions end
@@ -210,7 +220,7 @@ def _with_partitions(
     for scanned in scans:
         waiting.append(_Waiting(scanned))
         bounds.append(scanned.next_place)
-        while bounds and bounds[0] <= _reached_back(scanned.next_place):
+        while bounds and bounds[0] <= _reached_back(scanned.next_place, look_back):
             high = bounds.popleft()
             if high > low:
                 _begin_partition(waiting, low, high, executor, marking)
@@ -219,12 +229,12 @@ def _with_partitions(
             yield waiting.popleft()
 
 
-def _reached_back(place: int) -> int:
+def _reached_back(place: int, look_back: int) -> int:
     """Return the first place at which records from `place` on may have an entry."""
     if place == END_OF_ORDER:
         return place
     contig, pos = divmod(place, 1 << PLACE_BITS)
-    return contig << PLACE_BITS | max(pos - LARGEST_CLIP, 0)
+    return contig << PLACE_BITS | max(pos - look_back, 0)
 
 
 def _begin_partition(

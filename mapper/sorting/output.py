@@ -111,8 +111,9 @@ class SortedTarget(NamedTuple):
     def check(self) -> None:
         """Raise UsageError or OutputError if it cannot be written."""
         check_format(self.output_format, sort=True, reference=self.reference)
-        if self.file_path is not None:
-            check_writable(self.file_path)
+        for path in (self.file_path, self.index_path):
+            if path is not None:
+                check_writable(path)
 
 
 class SortedOutput:
@@ -218,7 +219,8 @@ def open_sorted_output(
         try:
             output.duplicates = write_sorted(
                 partial(runs.ranges, target_bytes), lambda: n_records, target, sort.duplicates,
-                executor, n_threads, total=n_records, on_finished=release, progress=progress,
+                executor, n_threads, longest_clip=sorter.longest_clip, total=n_records,
+                on_finished=release, progress=progress,
             )  # fmt: skip
         finally:
             if release is not None:
@@ -253,7 +255,8 @@ class _Release:
 def write_sorted(
     ranges: Callable[[], Iterable[RecordRange]], n_read: Callable[[], int], target: SortedTarget,
     duplicates: MarkOptions | None, executor: Executor, n_threads: int, *,
-    total: int | None = None, share_read: Callable[[], float | None] | None = None,
+    longest_clip: int | None = None, total: int | None = None,
+    share_read: Callable[[], float | None] | None = None,
     on_finished: Callable[[int], None] | None = None, progress: bool = False,
 ) -> dict[str, object] | None:  # fmt: skip
     """Write the records of ranges in order, mark duplicates and index.
@@ -264,8 +267,10 @@ def write_sorted(
         See :func:`mapper.sorting.engine.finished_ranges`.
     n_read
         Returns, at the end, the number of records that must have come out of the ranges.
+    longest_clip
+        See there.
     total
-        That number, for the progress, if it is known at the start.
+        The number of records, for the progress, if it is known at the start.
     share_read
         Returns the share of the input that has been read, from which the progress estimates it.
     on_finished
@@ -287,7 +292,8 @@ def write_sorted(
 
     def parts() -> Iterator[Finished]:
         n_finished = 0
-        for number, part in enumerate(finished_ranges(ranges, executor, n_threads, marking), 1):
+        finished = finished_ranges(ranges, executor, n_threads, marking, longest_clip)
+        for number, part in enumerate(finished, 1):
             if on_finished is not None:
                 on_finished(number)
             if marking is not None and part.counts is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from mapper.cigar import H, S
 from mapper.io.bam_writer import FIXED_BYTES
 from mapper.jit.accelerate import core, driver
 from mapper.jit.intrinsics import prefetch
@@ -61,6 +62,49 @@ def keys_of_columns(ref_id, ref_pos, flag):
     for i in range(len(flag)):
         keys[i] = sort_key(ref_id[i], ref_pos[i], flag[i])
     return keys
+
+
+@core
+def _longer_clip(packed, so_far, longest):
+    """Add an operation in front of an alignment; return the clipped bases so far, and the most.
+
+    The first is -1 behind the clips.
+    """
+    length, op = packed >> 4, packed & 15
+    if so_far < 0 or (op != S and op != H):
+        return np.int64(-1), longest
+    return so_far + length, max(longest, so_far + length)
+
+
+@driver
+def longest_clip(cigar_offsets, cigar_ops):
+    """Return the most clipped bases that a record of a batch has before its alignment."""
+    longest = np.int64(0)
+    for i in range(len(cigar_offsets) - 1):
+        op, so_far = cigar_offsets[i], np.int64(0)
+        while op < cigar_offsets[i + 1] and so_far >= 0:
+            so_far, longest = _longer_clip(np.int64(cigar_ops[op]), so_far, longest)
+            op += 1
+    return longest
+
+
+@driver
+def longest_clip_in(data, starts):
+    """Return the same of BAM records (uint8) at these offsets (int64).
+
+    Of a CIGAR in a tag, whose place a clip of the whole read holds, at least as much.
+    """
+    longest = np.int64(0)
+    for i in range(len(starts)):
+        at = starts[i]
+        cigar = at + FIXED_BYTES + data[at + 12]
+        end = cigar + 4 * get16(data, at + 16)
+        so_far = np.int64(0)
+        while cigar < end and so_far >= 0:
+            packed = np.int64(get32(data, cigar)) & 0xFFFFFFFF
+            so_far, longest = _longer_clip(packed, so_far, longest)
+            cigar += 4
+    return longest
 
 
 @core

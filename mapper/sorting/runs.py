@@ -35,6 +35,8 @@ from mapper.sorting.record_order import (
     copy_records,
     find_records,
     keys_of_columns,
+    longest_clip,
+    longest_clip_in,
     prefetch_ahead,
     record_key,
     record_size,
@@ -72,6 +74,8 @@ class Run(NamedTuple):
     data: np.ndarray  # uint8: BAM records, one behind another
     keys: np.ndarray  # int64 (n_records,)
     starts: np.ndarray  # uint32 (n_records + 1,): in `data`
+    longest_clip: int
+    """Most clipped bases before the alignment of one of them."""
 
     @property
     def n_bytes(self) -> int:
@@ -85,7 +89,7 @@ class Run(NamedTuple):
 
     def behind(self, row: int) -> Run:
         """Return the records from `row` on, in the same memory."""
-        return Run(self.data, self.keys[row:], self.starts[row:])
+        return self._replace(keys=self.keys[row:], starts=self.starts[row:])
 
 
 def make_run(records: RecordBatch, reads: ReadBatch) -> Run:
@@ -103,7 +107,8 @@ def make_run(records: RecordBatch, reads: ReadBatch) -> Run:
     data, starts = encode_records(records, reads)
     out = _new_array(len(data))
     offsets = copy_records(data, starts[order], out)
-    return Run(out, keys[order], offsets.astype(np.uint32))
+    clip = int(longest_clip(records.cigar_offsets, records.cigar_ops))
+    return Run(out, keys[order], offsets.astype(np.uint32), clip)
 
 
 def run_of_bytes(data: np.ndarray) -> Run:
@@ -112,7 +117,8 @@ def run_of_bytes(data: np.ndarray) -> Run:
     order = stable_order(keys)
     out = _new_array(len(data))
     offsets = copy_records(data, starts[order], out)
-    return Run(out, keys[order], offsets.astype(np.uint32))
+    clip = int(longest_clip_in(data, starts))
+    return Run(out, keys[order], offsets.astype(np.uint32), clip)
 
 
 def _new_array(n_bytes: int) -> np.ndarray:
@@ -800,6 +806,7 @@ class RunsSoFar(NamedTuple):
     merged: list[SpilledRun]  # in the temporary file
     n_merged: int  # runs of the input that these hold
     runs: list[Run]  # the others, of which some may be being merged
+    longest_clip: int  # of all
 
 
 class RecordSorter:
@@ -854,6 +861,8 @@ class RecordSorter:
         self._n_merged = 0  # runs of the input in these
         self._spill: _Spill | None = None
         self.n_records = 0
+        self.longest_clip = 0
+        """Most clipped bases before the alignment of a record."""
 
     def _ranges_in_work(self, n_threads: int, range_bytes: int) -> int:
         """Return how many ranges keep threads and compressor busy."""
@@ -864,6 +873,7 @@ class RecordSorter:
     def add(self, run: Run) -> None:
         """Add the next run of the input."""
         self.n_records += len(run.keys)
+        self.longest_clip = max(self.longest_clip, run.longest_clip)
         self._take_spilled(wait=False)
         if self._open_store is not None and self._n_bytes + run.n_bytes > self._most:
             self._store, self._open_store = self._open_store(), None
@@ -920,15 +930,18 @@ class RecordSorter:
         self._n_bytes_storing -= n_bytes
         task.result()
 
-    def restore(self, merged: list[SpilledRun], n_merged: int) -> None:
+    def restore(self, merged: list[SpilledRun], n_merged: int, longest_clip: int) -> None:
         """Begin with runs that lie in the temporary file; see :class:`RunsSoFar`."""
         self._spilled, self._n_merged = list(merged), n_merged
+        self.longest_clip = longest_clip
         self.n_records = sum(int(run.rows.sum()) for run in merged)
 
     def so_far(self) -> RunsSoFar:
         """Return what has been added."""
         being_merged = [] if self._spill is None else self._spill.runs
-        return RunsSoFar(list(self._spilled), self._n_merged, being_merged + self._runs)
+        return RunsSoFar(
+            list(self._spilled), self._n_merged, being_merged + self._runs, self.longest_clip
+        )
 
     def finish(self, open_inflater: Callable[[], Inflater | None] | None = None) -> SortedRuns:
         """Return all runs.

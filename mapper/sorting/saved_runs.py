@@ -76,10 +76,13 @@ class SavedRuns:
     """
 
     def __init__(self, directory: Path, saved: dict[str, Any] | None) -> None:
-        saved = saved or {"blocks": [], "n_merged": 0, "runs": [], "files": {_SPILLED: 0}}
+        saved = saved or {
+            "blocks": [], "n_merged": 0, "runs": [], "longest_clip": 0, "files": {_SPILLED: 0},
+        }  # fmt: skip
         self._directory = directory
         self._block_counts: list[int] = saved["blocks"]  # rows of each merged run, its end too
         self._n_merged: int = saved["n_merged"]
+        self._longest_clip: int = saved["longest_clip"]
         self._files = [_RunsFile(*file) for file in saved["runs"]]
         self._number = max((file.number for file in self._files), default=-1) + 1
         try:
@@ -95,7 +98,7 @@ class SavedRuns:
         for path in self._directory.glob(f"{_RUNS}*"):  # of a checkpoint that was not completed
             if path not in kept:
                 remove_quietly(path)
-        sorter.restore(self._merged_runs(), self._n_merged)
+        sorter.restore(self._merged_runs(), self._n_merged, self._longest_clip)
         for data in self._saved_data():
             sorter.add(run_of_bytes(data))
 
@@ -126,6 +129,7 @@ class SavedRuns:
             "blocks": list(self._block_counts),
             "n_merged": self._n_merged,
             "runs": [list(file) for file in runs],
+            "longest_clip": so_far.longest_clip,
             "files": {
                 _SPILLED: n_bytes,
                 _BLOCKS: sum(self._block_counts) * _ROW_BYTES,

@@ -23,8 +23,10 @@ def _link(items, band, max_gap, lookback, score, parent):
 
 
 @driver
-def _take(order, score, parent, least, used, members, ends, chain_score):
-    return take_chains(order, len(score), score, parent, least, used, members, ends, chain_score)
+def _take(order, score, parent, weight, least, used, members, ends, chain_score):
+    return take_chains(
+        order, len(score), score, parent, weight, least, used, members, ends, chain_score
+    )
 
 
 @driver
@@ -79,18 +81,19 @@ def test_scores_are_those_of_all_pairs(items: list[naive.Item], limits: tuple[in
     n = len(items)
     members, ends, chain_score = (np.zeros(n, np.int64) for _ in range(3))
     n_chains = _take(
-        order, score, parent, 10 * naive.UNITS, np.zeros(n, bool), members, ends, chain_score
-    )
+        order, score, parent, columns.weight, 10 * naive.UNITS, np.zeros(n, bool), members, ends,
+        chain_score,
+    )  # fmt: skip
     taken = members[: ends[n_chains - 1] if n_chains else 0].tolist()
     assert len(set(taken)) == len(taken)
+    expected = naive.take(items, score.tolist(), parent.tolist(), 10 * naive.UNITS)
+    found = []
     for chain in range(n_chains):
         rows = members[ends[chain - 1] if chain else 0 : ends[chain]][::-1].tolist()
         gains = [naive.gained(items[a], items[b]) for a, b in pairwise(rows)]
-        first = parent[rows[0]]
-        start = items[rows[0]].weight
-        if first >= 0:  # it would run into a better chain
-            start = naive.gained(items[first], items[rows[0]])
-        assert chain_score[chain] == start + sum(gains) >= 10 * naive.UNITS
+        assert chain_score[chain] == items[rows[0]].weight + sum(gains) >= 10 * naive.UNITS
+        found.append(rows)
+    assert found == expected
     if n_chains:
         assert chain_score[0] == score.max()
 
@@ -107,6 +110,16 @@ def anchors_of(rows: list[tuple[int, int, int, int]]) -> AnchorBatch:
 
 def chains_of(rows: list[tuple[int, int, int, int]]) -> ChainBatch:
     return chain_anchors(anchors_of(rows), np.array([0, 100_000]), ChainParams())
+
+
+def test_a_chain_does_not_pay_for_a_link_to_a_better_one() -> None:
+    """Behind a deletion whose gap costs more than the bases there: the right part is kept."""
+    left = [(0, 100 * i, 1000 + 100 * i, 90) for i in range(50)]
+    right = [(0, 5000 + 100 * i, 22_000 + 100 * i, 90) for i in range(20)]
+    assert naive.cost(16_000) > naive.UNITS * 90 * 20
+    chains = chains_of(left + right)
+    assert chains.score.tolist() == [4500, 1800]
+    assert chains.query_start[50:].tolist() == [5000 + 100 * i for i in range(20)]
 
 
 def test_long_gaps_are_joined_and_contigs_are_not() -> None:

@@ -452,25 +452,52 @@ def test_variants_of_an_assembly_have_their_ends(tmp_path: Path) -> None:
     assert found == planted and len(planted) > 60
 
 
-def test_inversions_are_split(long_world: LongWorld, tmp_path: Path) -> None:
+def test_both_sides_of_a_long_deletion_are_found(long_world: LongWorld, tmp_path: Path) -> None:
+    """The gap costs more than the bases of one side, but less than those of the other."""
     text = long_world.genome["c1"]
-    read = text[1000:5000] + opposite(text[5000:6500]) + text[6500:11_000]
-    records = checked(long_world, tmp_path, [read_of("inv", read)], "hifi")
-    spans = sorted((r.reference_start, r.reference_end, r.is_reverse) for r in records)
-    assert [strand for *_, strand in spans] == [False, True, False]
-    for (start, end, _), wanted in zip(
-        spans, ((1000, 5000), (5000, 6500), (6500, 11_000)), strict=True
-    ):
-        assert abs(start - wanted[0]) <= 10 and abs(end - wanted[1]) <= 10
+    size = 15_000
+    reads = [
+        read_of(f"{left}", text[4000 - left : 4000] + text[4000 + size : 8500 + size - left])
+        for left in (1000, 3500)
+    ]
+    for name in ("hifi", "ont"):
+        records = checked(long_world, tmp_path, reads, name)
+        for read in reads:
+            mine = [r for r in records if r.query_name == read.name]
+            gaps = [n for r in mine for op, n in r.cigartuples if op == 2 and n > 1000]
+            assert gaps == [size] or len(mine) == 2
+            assert sum(r.query_alignment_length for r in mine) >= 4490
+            assert all(r.mapping_quality >= 50 for r in mine)
+
+
+@pytest.mark.parametrize("start,end", [(5000, 6500), (3500, 9000)])
+def test_inversions_are_split(long_world: LongWorld, tmp_path: Path, start: int, end: int) -> None:
+    """The second one is most of its read, and its chain the best."""
+    text = long_world.genome["c1"]
+    read = text[2000:start] + opposite(text[start:end]) + text[end:11_000]
+    for name in ("hifi", "ont"):
+        records = checked(long_world, tmp_path, [read_of("inv", read)], name)
+        spans = sorted((r.reference_start, r.reference_end, r.is_reverse) for r in records)
+        assert [strand for *_, strand in spans] == [False, True, False]
+        for found, wanted in zip(spans, ((2000, start), (start, end), (end, 11_000)), strict=True):
+            assert abs(found[0] - wanted[0]) <= 10 and abs(found[1] - wanted[1]) <= 10
+        assert all(r.mapping_quality >= 50 for r in records)
 
 
 @pytest.mark.parametrize(
-    "preset_name,size,errors", [("hifi", 350, 0.01), ("ont", 350, 0.01), ("asm", 300, 0.005)]
+    "preset_name,size,errors",
+    [
+        ("hifi", 350, 0.01),
+        ("ont", 350, 0.01),
+        ("asm", 300, 0.005),
+        ("ont", 700, 0.01),
+        ("asm", 1500, 0.001),
+    ],
 )
 def test_short_inversions_are_split(
     long_world: LongWorld, tmp_path: Path, preset_name: str, size: int, errors: float
 ) -> None:
-    """Too short for a drop that ends an alignment, or for a chain of their own."""
+    """Too short for a drop that ends an alignment; their own chain, if any, is no rival."""
     rng = np.random.default_rng(size)
     text = long_world.genome["c1"]
     reads = []
@@ -485,7 +512,7 @@ def test_short_inversions_are_split(
         assert [r.is_reverse != bool(strand) for r in parts] == [False, True, False]
         assert abs(parts[1].reference_start - 5000) <= 20
         assert abs(parts[1].reference_end - 5000 - size) <= 20
-        assert all(r.mapping_quality > 0 for r in parts)
+        assert all(r.mapping_quality >= 30 for r in parts)
 
 
 def test_tags_of_bases_stay_right(long_world: LongWorld, tmp_path: Path) -> None:

@@ -75,6 +75,26 @@ def test_reads_shorter_than_a_seed_do_not_end_the_run(world, tmp_path):
         assert record.is_unmapped or record.reference_name in world.genome
 
 
+def test_mates_of_a_few_bases_are_not_placed_by_chance(world, tmp_path):
+    """From 12 bases on, the shortest seed of a read alone, they are; in reach of the other mate."""
+    text = world.genome["chr3"].upper()
+    lengths, starts = range(1, 20), range(500, 8100, 400)
+    sequences = []
+    for n, at in zip(lengths, starts, strict=True):
+        sequences += [text[at : at + 120], oriented(text[at + 300 - n : at + 300], 1)]
+    ordinary = range(400, 8000, 37)  # from which the insert size is learnt
+    for at in ordinary:
+        sequences += [text[at : at + 120], oriented(text[at + 180 + at % 50 : at + 300], 1)]
+    records = mapped(world, tmp_path, named(sequences, paired=True), paired=True)
+    for i, (n, at) in enumerate(zip(lengths, starts, strict=True)):
+        first, mate = records[2 * i : 2 * i + 2]
+        assert first.reference_start == at
+        assert first.is_proper_pair == (n >= 12)
+        assert mate.is_unmapped == (n < 12)
+        if n >= 12:
+            assert place(mate) == ("chr3", at + 300 - n, True)
+
+
 @pytest.mark.parametrize("change", [str.lower, lambda s: s.replace("T", "U"), str.swapcase])
 def test_letters_of_other_kinds_are_the_same_bases(world, tmp_path, change):
     text = world.genome["chr3"].upper()

@@ -59,3 +59,28 @@ def best_scores(items: list[Item], band: int, max_gap: int) -> list[int]:
                 ways.append(scores[j] + gained(items[j], item))
         scores.append(max(ways))
     return scores
+
+
+def take(items: list[Item], scores: list[int], parents: list[int], least: int) -> list[list[int]]:
+    """Rows of the chains from the best on, first row first; each row is in one of them.
+
+    Of the unused rows up to where one ends, a chain has those from which on its score is highest.
+    """
+    used: set[int] = set()
+    chains = []
+    for last in sorted(range(len(items)), key=lambda i: (-scores[i], i)):
+        path: list[int] = []
+        at = last
+        while at >= 0 and at not in used:
+            path.insert(0, at)
+            at = parents[at]
+        starts = [
+            (scores[last] - scores[row] + items[row].weight, -i) for i, row in enumerate(path)
+        ]
+        if not starts:
+            continue
+        score, first = max(starts)
+        used |= set(path[-first:])
+        if score >= least:
+            chains.append(path[-first:])
+    return chains

@@ -32,7 +32,7 @@ FAR_ENDS = ("10M4000N10M", "3000H20M", "20M3000H", "2500H10M2000N10M2500H")
 
 def finished(
     parts: list[np.ndarray], header: str, options: MarkOptions, target: int, threads: int,
-    memory: int, folder: Path,
+    memory: int, folder: Path, knows_clips: bool = True,
 ) -> tuple[bytes, dict[str, Any]]:  # fmt: skip
     """Return sorted records as the engine gives them, and the counts of duplicates."""
     marking = Marking(options, header)
@@ -42,7 +42,8 @@ def finished(
             sorter.add(run_of_bytes(part))
         found = []
         ranges = partial(sorter.finish().ranges, target)
-        for one in finished_ranges(ranges, executor, threads, marking):
+        longest = sorter.longest_clip if knows_clips else None
+        for one in finished_ranges(ranges, executor, threads, marking, longest):
             found.append(one.data.tobytes())
             assert one.counts is not None
             marking.add(one.counts)
@@ -78,10 +79,13 @@ def test_cuts_and_runs_do_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     parts = shuffled_runs(bam, rng, 5)
     expected = mark(BamBytes(bam.head, bam.header, *sort_pieces(parts)), options)
     for target, threads, reach, memory in (
-        (1, 1, 10_000, 1 << 30), (500, 3, 200_000, 1), (1 << 20, 2, 10_000, 60_000),
+        (1, 1, None, 1 << 30), (1, 2, 10_000, 1 << 30), (500, 3, 200_000, 1),
+        (1 << 20, 2, None, 60_000),
     ):  # fmt: skip
         monkeypatch.setattr(engine, "LARGEST_CLIP", reach)
-        found, counts = finished(parts, bam.header, options, target, threads, memory, tmp_path)
+        found, counts = finished(
+            parts, bam.header, options, target, threads, memory, tmp_path, reach is None
+        )
         assert found == expected.bam[len(bam.head) :]
         assert counts | {"COMMAND": ""} == expected.counts | {"COMMAND": ""}
         assert counts["DUPLICATE TOTAL"] > 20
@@ -104,9 +108,41 @@ def test_a_clip_that_is_looked_back_over_and_one_that_is_too_long(tmp_path: Path
         run = partial(finished, [bam.data], bam.header, MarkOptions(), 1, 2, 1 << 30, tmp_path)
         if clip > longest:
             with pytest.raises(InputFormatError, match=r"10001 clipped bases .* leave long reads"):
-                run()
+                run(knows_clips=False)
         else:
-            assert run()[1]["DUPLICATE SINGLE"] == 1
+            assert run(knows_clips=False)[1]["DUPLICATE SINGLE"] == 1
+        assert run()[1]["DUPLICATE SINGLE"] == 1
+
+
+def test_a_deep_place_is_not_held_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Ranges go out while later ones lie within the bases that a clip might have."""
+    lines = [f"r{i}\t0\tc1\t{1 + i // 10}\t30\t20M" for i in range(2000)]
+    rest = f"*\t0\t0\t{'A' * 20}\t{'I' * 20}"
+    (tmp_path / "x.sam").write_text(CONTIGS + "".join(f"{line}\t{rest}\n" for line in lines))
+    pysam.sort("--no-PG", "-o", str(tmp_path / "x.bam"), str(tmp_path / "x.sam"))
+    bam = bam_bytes(tmp_path / "x.bam")
+    n_scanned: list[int] = []
+    find = engine.find_entries
+
+    def counted(*arguments: Any) -> Any:
+        n_scanned.append(1)
+        return find(*arguments)
+
+    monkeypatch.setattr(engine, "find_entries", counted)
+    monkeypatch.setattr(runs, "SAMPLED", 8)
+    for longest, are_held in ((0, False), (None, True)):
+        n_scanned.clear()
+        with closing(SpillFile(tmp_path)) as file, ThreadPoolExecutor(1) as executor:
+            sorter = RecordSorter(file, executor, 1, 1 << 30)
+            sorter.add(run_of_bytes(bam.data))
+            assert sorter.longest_clip == 0
+            ranges = sorter.finish().ranges(1000)
+            assert len(ranges) > 100
+            next(finished_ranges(
+                lambda ranges=ranges: ranges, executor, 1, Marking(MarkOptions(), bam.header),
+                longest,
+            ))  # fmt: skip
+        assert (len(n_scanned) > 100) == are_held
 
 
 def test_an_error_in_a_range_ends_the_run(tmp_path: Path):
