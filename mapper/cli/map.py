@@ -151,8 +151,8 @@ def _add_alignment(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "-I", "--insert-size", metavar="MEAN[,SD[,MAX[,MIN]]]",
         help="insert size of proper pairs, 5' end to 5' end (default: estimated from the first "
-        "pairs; SD is a tenth of MEAN, MAX and MIN are 4 SD away); negative where mates point "
-        "outwards",
+        "pairs; SD is a tenth of MEAN, MAX and MIN are 4 SD away); negative, as "
+        "-I-3000,300, where mates point outwards",
     )  # fmt: skip
     group.add_argument(
         "--insert-size-from", metavar="FILE",

@@ -32,6 +32,7 @@ def place(world: World, tmp_path: Path) -> Path:
     planes = tmp_path / "cut.fmw" / "ref_planes.npy"
     planes.write_bytes(planes.read_bytes()[:-100])
     (tmp_path / "directory.bam").mkdir()
+    (tmp_path / "i.bam.bai").mkdir()
     (tmp_path / "empty.fmw").mkdir()
     write_fastq(tmp_path / "1.fq", world.reads[:20:2])
     write_fastq(tmp_path / "2.fq", world.reads[1:20:2])
@@ -121,6 +122,7 @@ CASES = {
     # the outputs
     "unknown suffix": ("ref.fmw 1.fq -o x.txt", USAGE, "name it .bam, .cram, .sam or .paf"),
     "directory": ("ref.fmw 1.fq -o directory.bam", OUTPUT, "is a directory; name a file"),
+    "directory as index": ("ref.fmw 1.fq --sort -o i.bam", OUTPUT, "i.bam.bai: is a directory"),
     "no such directory": ("ref.fmw 1.fq -o no/x.bam", OUTPUT, "does not exist; make it first"),
     "sorted PAF": ("ref.fmw 1.fq -o x.paf --sort", USAGE, "PAF is not sorted"),
     "output is input": ("ref.fmw 1.fq -o link.fq -O sam", USAGE, "is one of the read files"),
