@@ -153,6 +153,14 @@ def copy_from_address(address, target, at, n):
     ctypes.memmove(target.ctypes.data + int(at), int(address), int(n))
 
 
+def bytes_with(data, at, mask):
+    """Return a uint64 whose bit i is set where ``data[at + i]`` has a bit of `mask`."""
+    word = 0
+    for i in range(VECTOR):
+        word |= int((int(data[at + i]) & int(mask)) != 0) << i
+    return np.uint64(word)
+
+
 SCANNED = 32
 """Items that :func:`falling_maximum` takes a multiple of."""
 
@@ -241,6 +249,19 @@ def _copy_from_address(typingctx, source, target, at, n):
 
 
 @intrinsic
+def _bytes_with(typingctx, data, at, mask):
+    check_bytes(data)
+
+    def codegen(context, builder, signature, args):
+        vector = load(builder, address(context, builder, signature.args[0], *args[:2]), BYTES)
+        mask = everywhere(builder, builder.trunc(args[2], BYTE), BYTES)
+        is_set = builder.icmp_unsigned("!=", builder.and_(vector, mask), constant(BYTES, 0))
+        return builder.bitcast(is_set, WORD)
+
+    return types.uint64(data, types.int64, types.int64), codegen
+
+
+@intrinsic
 def _falling_maximum_of_block(typingctx, values, at, before, fall):
     """Process a vector of 32 bytes; return the last value."""
     if values.dtype not in (types.int16, types.int32) or values.layout != "C":
@@ -309,6 +330,11 @@ def _copy_compiled(source, start, target, at, n):
 @overload(copy_from_address, inline="always")
 def _copy_from_address_compiled(address, target, at, n):
     return lambda address, target, at, n: _copy_from_address(address, target, at, n)
+
+
+@overload(bytes_with, inline="always")
+def _bytes_with_compiled(data, at, mask):
+    return lambda data, at, mask: _bytes_with(data, at, mask)
 
 
 @overload(falling_maximum, inline="always")

@@ -41,6 +41,19 @@ def _copy(source, start, target, at, n):
 
 
 @driver
+def _bytes_with(data, at, mask):
+    return simd.bytes_with(data, at, mask)
+
+
+@given(st.integers(0, SIZE - simd.VECTOR), st.integers(0, 255), st.integers(0, 2**32))
+def test_bytes_with_a_bit(at, mask, seed):
+    data = np.random.default_rng(seed).integers(0, 256, SIZE, np.uint8)
+    expected = sum(1 << i for i in range(simd.VECTOR) if data[at + i] & mask)
+    assert int(_bytes_with(data, at, mask)) == expected
+    assert int(simd.bytes_with(data, at, mask)) == expected
+
+
+@driver
 def _falling_maximum(values, start, n, before, fall):
     simd.falling_maximum(values, start, n, before, fall)
 
