@@ -13,11 +13,12 @@ from mapper.extend.read import (
     OPS_FULL,
     Found,
     ReadScratch,
-    align_row,
     extend_read,
+    locus_key,
+    order_loci,
     scratch_sizes,
-    sort_loci,
 )
+from mapper.extend.ungapped_words import align_row_by_words, new_word_scratch
 from mapper.extend.wavefront import CELLS_FULL, new_wavefronts, wavefront_penalties
 from mapper.jit.accelerate import driver, grown
 from mapper.jit.intrinsics import prefetch
@@ -36,6 +37,7 @@ def _new_scratch(max_loci: int, max_len: int, params: ExtendParams) -> ReadScrat
     sizes = scratch_sizes(max_len, params.max_gap)
     return ReadScratch(
         ungapped=np.empty((max_loci, 8), np.int32),
+        keys=np.empty(max_loci, np.int64),
         order=np.empty(max_loci, np.int32),
         kept=np.empty(max_loci, np.int32),
         positions=np.empty(sizes.positions, np.int32),
@@ -48,7 +50,7 @@ def _new_scratch(max_loci: int, max_len: int, params: ExtendParams) -> ReadScrat
 
 @driver
 def _extend_reads(text_planes, base_offsets, planes, word_offsets, loci, params, keep, penalties,
-                  wavefronts, scratch, found, out, alignment_offsets):  # fmt: skip
+                  wavefronts, scratch, words, found, out, alignment_offsets):  # fmt: skip
     """Align every read; fill `out` and `alignment_offsets`; return all operations."""
     cigar_ops = np.empty(4 * len(out.strand) + 16, np.uint32)
     read_ops = np.empty(1024, np.uint32)
@@ -63,11 +65,12 @@ def _extend_reads(text_planes, base_offsets, planes, word_offsets, loci, params,
             prefetch(text_planes, word)
             prefetch(text_planes, min(np.int64(text_planes.size) - 1, word + WORDS_PREFETCHED))
         for i in range(n_loci):
-            align_row(
+            align_row_by_words(
                 text_planes, planes, word_offsets[read], read_len, loci, first + i, params,
-                scratch.positions, scratch.ungapped[i],
+                scratch.positions, words, scratch.ungapped[i],
             )  # fmt: skip
-        sort_loci(scratch.ungapped, scratch.order, n_loci, params.match)
+            scratch.keys[i] = locus_key(scratch.ungapped[i], i, params.match)
+        order_loci(scratch.keys, scratch.order, n_loci)
         n_found = np.int64(-1)
         while n_found < 0:
             n_found, _ = extend_read(
@@ -139,7 +142,8 @@ def extend_loci(
     alignment_offsets = np.zeros(reads.n_reads + 1, np.int64)
     cigar_ops = _extend_reads(
         text_planes, reads.base_offsets, packed.planes, packed.word_offsets, loci, params, keep,
-        penalties, wavefronts, scratch, _new_found(most_loci), out, alignment_offsets,
+        penalties, wavefronts, scratch, new_word_scratch(params), _new_found(most_loci), out,
+        alignment_offsets,
     )  # fmt: skip
     total = alignment_offsets[-1]
     cigar_offsets = np.zeros(total + 1, np.int64)

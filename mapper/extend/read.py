@@ -49,6 +49,7 @@ class ReadScratch(NamedTuple):
     """Workspace for one read; rows are its loci."""
 
     ungapped: np.ndarray  # int32 (n, 8): the fields of Ungapped
+    keys: np.ndarray  # int64: of the loci, for :func:`order_loci`
     order: np.ndarray  # int32: loci by ungapped objective
     kept: np.ndarray  # int32: rows of Found, best first
     positions: np.ndarray  # int32
@@ -122,6 +123,35 @@ def sort_loci(ungapped, order, n_loci, match):
                 j -= gap
             order[j] = locus
         gap //= 3
+
+
+_LOCUS = (1 << 32) - 1
+"""The part of a key that tells the locus, the first highest."""
+
+
+@core
+def locus_key(row, locus, match):
+    """Return a number that is the higher, the earlier a locus comes in :func:`order_loci`."""
+    return _objective(row, match) << 32 | (_LOCUS - np.int64(locus))
+
+
+@core
+def order_loci(keys, order, n_loci):
+    """Order loci as :func:`sort_loci` does, by their keys: a third of the time."""
+    gap = np.int64(1)
+    while 3 * gap + 1 < n_loci:
+        gap = 3 * gap + 1
+    while gap > 0:
+        for i in range(gap, n_loci):
+            key = keys[i]
+            j = np.int64(i)
+            while j >= gap and keys[j - gap] < key:
+                keys[j] = keys[j - gap]
+                j -= gap
+            keys[j] = key
+        gap //= 3
+    for i in range(n_loci):
+        order[i] = _LOCUS - (keys[i] & _LOCUS)
 
 
 @core
