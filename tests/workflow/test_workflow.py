@@ -298,3 +298,33 @@ use rule fmwave_map from mapping as mapping_fmwave_map with:
     assert f"exec > {base}/logs/map/phix-run1.2-of-2.log" in run.stdout
     assert f"{base}/mapped/phix.bam" in run.stdout
     assert f" {PHIX[0]}" in run.stdout
+
+
+@pytest.mark.medium
+def test_a_workflow_that_imports_this_one_keeps_its_own_default_target(tmp_path):
+    directory = project(tmp_path)
+    importing = directory / "Snakefile"
+    settings = {"samples": "samples.tsv", "units": "units.tsv"}
+    settings["reference"] = str(DATA / "phix174.fa")
+    importing.write_text(
+        f"""
+rule variants:
+    input:
+        "results/mapped/phix.bam",
+    output:
+        "variants.vcf",
+    shell:
+        "touch {{output}}"
+
+module mapping:
+    snakefile: "{ROOT / "workflow" / "Snakefile"}"
+    config: {settings}
+
+use rule * from mapping as mapping_*
+"""
+    )
+    run = snakemake(directory, "--dry-run", snakefile=importing)
+    assert run.returncode == 0, run.stdout
+    assert "rule variants:" in run.stdout
+    assert "rule mapping_map_sample:" in run.stdout
+    assert "rule mapping_all:" not in run.stdout
