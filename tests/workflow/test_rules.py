@@ -176,6 +176,26 @@ def test_a_rule_makes_its_outputs_again(rule, finished, tmp_path):
         assert content(path, reference) == content(before, reference), path
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("rule", "name"),
+    [
+        ("alignment_statistics", "stats/phix.coverage.tsv"),
+        ("map_sample", "stats/one.markdup.json"),
+        ("efficiency", "efficiency.html"),
+    ],
+)
+def test_a_result_that_was_deleted_is_made_again_without_being_asked_for(
+    rule, name, finished, tmp_path
+):
+    directory = tmp_path / "again"
+    shutil.copytree(finished, directory, copy_function=shutil.copy2)
+    (directory / "results" / name).unlink()
+    run = snakemake(directory, "--dry-run", "--notemp")
+    assert run.returncode == 0, run.stdout
+    assert re.search(rf"^ *(?:local)?rule {rule}:", run.stdout, re.MULTILINE), run.stdout
+
+
 @pytest.mark.medium
 def test_marks_of_the_reference_are_inputs_of_its_index(tmp_path):
     contig = (DATA / "phix174.fa").read_text().split()[0].removeprefix(">")
