@@ -235,16 +235,29 @@ TWO_SAMPLES = SAMPLES_HEADER + "one\t\ntwo\t\n"
 THEIR_FILES = ("results/mapped/one.bam", "results/mapped/two.bam")
 
 
-@pytest.fixture(scope="module")
-def mapped(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two samples that are mapped, with their temporary files."""
-    directory = tmp_path_factory.mktemp("mapped")
+def mapped_by(config: str, directory: Path) -> Path:
+    """Map two samples with these settings; their temporary files are kept."""
     cells = [copied(directory, name, *PHIX) for name in "abc"]
     rows = (f"one\ta\t{cells[0]}\t\t\n", f"two\tb\t{cells[1]}\t\t\n", f"two\tc\t{cells[2]}\t\t\n")
-    project(directory, CONFIG, TWO_SAMPLES, UNITS_HEADER + "".join(rows))
+    project(directory, config, TWO_SAMPLES, UNITS_HEADER + "".join(rows))
     run = snakemake(directory, "--notemp", "--", *THEIR_FILES)
     assert run.returncode == 0, run.stdout
     return directory
+
+
+@pytest.fixture(scope="module")
+def mapped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two samples that are mapped, with their temporary files."""
+    return mapped_by(CONFIG, tmp_path_factory.mktemp("mapped"))
+
+
+ON_H100 = "gpu: {model: H100, device: cpu}\n"  # with its row, but on the CPU
+
+
+@pytest.fixture(scope="module")
+def mapped_for_gpu(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same with the settings of a GPU."""
+    return mapped_by(CONFIG + ON_H100, tmp_path_factory.mktemp("gpu"))
 
 
 def planned(directory: Path) -> set[str]:
@@ -282,3 +295,55 @@ def test_samples_are_made_again_if_first_and_second_mates_change_places(mapped, 
     sheet = directory / "units.tsv"
     sheet.write_text(re.sub(r"(\w+_R1\.fq)\t(\w+_R2\.fq)", r"\2\t\1", sheet.read_text()))
     assert planned(directory) == {"map_sample", "fmwave_map", "finish_sample"}
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("", "scratch: /tmp/somewhere\n"),
+        ("", "map: {threads: 1}\nresources: {max_mem_mb: 9000, small_minutes: 0}\n"),
+        (ON_H100, ON_H100.replace("H100", "H200")),
+        (ON_H100, ON_H100.replace("H100", "[H100, H200], cores: 4")),
+        (ON_H100, ON_H100.replace(", device: cpu", "")),
+        (ON_H100, ON_H100 + "scratch: /tmp/somewhere\n"),
+    ],
+)
+def test_no_sample_is_made_again_for_what_does_not_change_its_records(
+    request, tmp_path, before, after
+):
+    directory = tmp_path / "changed"
+    finished = request.getfixturevalue("mapped_for_gpu" if before else "mapped")
+    shutil.copytree(finished, directory, copy_function=shutil.copy2)
+    assert planned(directory) == set()
+    (directory / "config" / "config.yaml").write_text(CONFIG + after)
+    assert planned(directory) == set()
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("extra", ["-a", "-T 20"])
+def test_samples_are_made_again_if_options_change_their_records(mapped, tmp_path, extra):
+    directory = tmp_path / "changed"
+    shutil.copytree(mapped, directory, copy_function=shutil.copy2)
+    (directory / "config" / "config.yaml").write_text(f"{CONFIG}map: {{extra: {extra}}}\n")
+    assert planned(directory) >= {"map_sample", "fmwave_map", "finish_sample"}
+
+
+@pytest.mark.medium
+def test_a_change_of_device_hides_no_other_change(mapped_for_gpu, tmp_path):
+    directory = tmp_path / "changed"
+    shutil.copytree(mapped_for_gpu, directory, copy_function=shutil.copy2)
+    settings = CONFIG + ON_H100.replace(", device: cpu", "") + "map: {extra: -a}\n"
+    (directory / "config" / "config.yaml").write_text(settings)
+    assert planned(directory) >= {"fmwave_map", "finish_sample"}
+
+
+@pytest.mark.medium
+def test_a_gpu_of_less_memory_gets_a_new_index(mapped_for_gpu, tmp_path):
+    directory = tmp_path / "changed"
+    shutil.copytree(mapped_for_gpu, directory, copy_function=shutil.copy2)
+    meta = json.loads((directory / "results/index/reference.fmw/meta.json").read_text())
+    assert meta["parameters"]["sa_sampling"] == 1
+    settings = CONFIG + ON_H100.replace("H100", "A100-40")
+    (directory / "config" / "config.yaml").write_text(settings)
+    assert "fmwave_index" in planned(directory)

@@ -212,6 +212,15 @@ def staging(wildcards, input):
     return ["python3", str(script), str(input.index), config["scratch"]]
 
 
+def unrecorded(value):
+    """Return a param that does not change results: a change of it makes no result again.
+
+    Of params that are functions of `output`, Snakemake keeps no record to compare with: it takes
+    them to follow from the paths.
+    """
+    return lambda wildcards, output: value
+
+
 def sort_folder():
     """--tmp-dir of a sort that begins anew with its job.
 
@@ -494,10 +503,16 @@ def index_marks():
     return {option: given(path) for option, path in files.items() if path}
 
 
-def index_options(wildcards, input):
-    """Marks, and the suffix array sampling that the GPU has memory for; by default fmwave's own."""
-    options = [f"--{option} {shlex.quote(str(input[option]))}" for option in index_marks()]
-    return " ".join(options + ([f"--sa-sampling {GPU['sa_sampling']}"] if GPU else []))
+def mark_options(wildcards, input):
+    return " ".join(f"--{option} {shlex.quote(str(input[option]))}" for option in index_marks())
+
+
+def index_sampling():
+    """The suffix array sampling that the GPU has memory for; by default fmwave's own.
+
+    By itself, so that Snakemake keeps it, and makes the index again for a GPU of less memory.
+    """
+    return f"--sa-sampling {GPU['sa_sampling']}" if GPU else ""
 
 
 def index_bytes_a_base():

@@ -17,7 +17,9 @@ rule fmwave_compile:
         mem_mb=memory(compile_mem_mb),
         runtime=runtime(30),
     params:
-        device=compile_device(),
+        # Were this job to run again for another device, Snakemake (9.27) would not look at jobs that
+        # wait for it for changes of their own.
+        device=unrecorded(compile_device()),
     shell:
         JOB + f"if env | grep -E '{NUMBER}' > /dev/null; then"
         " fmwave compile --missing -t {threads} --device {params.device}"
@@ -114,12 +116,12 @@ rule fmwave_map:
         reads=reads_argument,
         insert_size=insert_size_argument,
         read_group=read_group_argument,
-        device=map_device(),
-        gpu=gpu_options(),
-        gpu_share=gpu_share(),
+        device=unrecorded(map_device()),
+        gpu=unrecorded(gpu_options()),
+        gpu_share=unrecorded(gpu_share()),
         preset=preset_argument,
         mates=mates_in_order,
-        sort="--sort" if SORTED_PARTS else "",
+        sort=unrecorded("--sort" if SORTED_PARTS else ""),  # finish_sample merges both
         extra=config["map"]["extra"],
     shell:
         JOB + "echo asked {params.gpu_share}; "

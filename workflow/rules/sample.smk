@@ -79,9 +79,9 @@ rule finish_sample:
         small=small(is_small_sample),
     params:
         check=lambda wildcards, input: check_read_groups(wildcards, input.parts),
-        make_scratch=make_scratch(),
+        make_scratch=unrecorded(make_scratch()),
         remove_unfinished=remove_unfinished,
-        tmp_dir=sort_folder(),
+        tmp_dir=unrecorded(sort_folder()),
         reference=reference_option,
         duplicates=duplicate_options,
         counts=count_duplicates,
