@@ -225,6 +225,41 @@ def test_units_of_unaligned_bam_beside_fastq(tmp_path):
 
 
 @pytest.mark.medium
+@pytest.mark.parametrize("chunks", ["", "2"])
+@pytest.mark.parametrize(
+    ("sample", "library", "message"),
+    [
+        ("somebody", "", "read groups of sample somebody, in sample phix of the sheet"),
+        ("phix", "pool", "read groups of library lib, in library pool of the sheet"),
+    ],
+)
+def test_read_groups_that_contradict_the_sheet_are_refused_before_mapping(
+    tmp_path, chunks, sample, library, message
+):
+    unaligned(tmp_path / "reads.bam", sample)
+    units = (
+        "sample\tunit\tfq1\tfq2\tbam\tlibrary\tchunks\n"
+        f"phix\ta\t\t\treads.bam\t{library}\t{chunks}\n"
+        f"phix\tb\t{PHIX[0]}\t{PHIX[1]}\t\tlib\t\n"
+    )
+    directory = project(tmp_path, units=units)
+    part = f"phix-a.1-of-{chunks or 1}"
+    run = snakemake(directory, "--", f"results/parts/{part}.bam")
+    assert run.returncode != 0
+    assert message in run.stdout
+    log = (directory / "results" / "logs" / "map" / f"{part}.log").read_text()
+    assert "computing on" not in log
+
+
+@pytest.mark.medium
+def test_read_groups_of_the_library_of_the_sheet_are_taken(tmp_path):
+    unaligned(tmp_path / "reads.bam", "phix")
+    units = "sample\tunit\tbam\tlibrary\nphix\ta\treads.bam\tlib\n"
+    run = snakemake(project(tmp_path, units=units), "--", "results/mapped/phix.bam")
+    assert run.returncode == 0, run.stdout
+
+
+@pytest.mark.medium
 def test_a_read_of_bam_without_read_group_is_an_error(tmp_path):
     unaligned(tmp_path / "whole.bam", "phix")
     with (

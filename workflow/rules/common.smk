@@ -330,10 +330,14 @@ def without_duplicates(wildcards, output):
     return f'; echo \'{{"duplicates": "not marked"}}\' > {shlex.quote(str(output.markdup))}'
 
 
-def check_read_groups(wildcards, files):
-    """The shell command that refuses files with read groups of another sample, or with none."""
+def check_read_groups(sample, files, library=""):
+    """The shell command that refuses files with read groups of another sample, or with none.
+
+    And of another library, if one is named.
+    """
     script = workflow.source_path("../scripts/check_read_groups.py")
-    return shlex.join(["python3", str(script), wildcards.sample, *map(str, files)])
+    options = [f"--library={library}"] if library else []
+    return shlex.join(["python3", str(script), *options, sample, *map(str, files)])
 
 
 def reference_for_cram(wildcards):
@@ -342,9 +346,11 @@ def reference_for_cram(wildcards):
 
 def check_own_read_groups(wildcards, input):
     """As a start of a command, that check of reads in BAM; FASTQ has none of its own."""
-    if "bam" not in UNITS[unit_of(wildcards)]:
+    unit = UNITS[unit_of(wildcards)]
+    if "bam" not in unit:
         return ""
-    return f"{check_read_groups(wildcards, input.reads)}; "
+    reads = reads_argument(wildcards, input) if "parts" in wildcards.keys() else input.reads
+    return f"{check_read_groups(unit['sample'], reads, unit.get('library', ''))}; "
 
 
 def reference_option(wildcards, input):

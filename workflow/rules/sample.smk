@@ -78,7 +78,7 @@ rule finish_sample:
         runtime=runtime(sample_runtime),
         small=small(is_small_sample),
     params:
-        check=lambda wildcards, input: check_read_groups(wildcards, input.parts),
+        check=lambda wildcards, input: check_read_groups(wildcards.sample, input.parts),
         make_scratch=unrecorded(make_scratch()),
         remove_unfinished=remove_unfinished,
         tmp_dir=unrecorded(sort_folder()),
