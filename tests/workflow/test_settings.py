@@ -268,6 +268,43 @@ def test_a_target_of_no_sheet_is_told_to_be_none(tmp_path, target, message):
     assert "KeyError" not in run.stdout
 
 
+@pytest.mark.medium
+@pytest.mark.parametrize(
+    ("kind", "length", "message"),
+    [
+        ("csi", None, "has no contig of more than 536870912 bases, and BAM gets a .bai"),
+        ("csi", 2**29, "has no contig of more than 536870912 bases, and BAM gets a .bai"),
+        ("bai", 2**29 + 1, "has a contig of more than 536870912 bases, and BAM gets a .csi"),
+        ("csi", 2**29 + 1, None),
+    ],
+)
+def test_an_index_that_does_not_suit_the_contigs_is_refused(tmp_path, kind, length, message):
+    """By the .fai of the reference, or its size."""
+    shutil.copy(DATA / "phix174.fa", tmp_path / "phix.fa")
+    if length is not None:
+        (tmp_path / "phix.fa.fai").write_text(f"short\t9\t7\t60\t61\nlong\t{length}\t30\t60\t61\n")
+    config = CONFIG.replace(str(DATA / "phix174.fa"), "phix.fa")
+    directory = project(tmp_path, f"{config}map: {{index_kind: {kind}}}\n")
+    run = snakemake(directory, "--dry-run")
+    assert (run.returncode != 0) == (message is not None), run.stdout
+    assert f"config: map.index_kind: {kind}: phix.fa {message}" in run.stdout or message is None
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("chunks", [1, 2])
+def test_an_index_that_does_not_suit_the_contigs_is_refused_before_mapping(tmp_path, chunks):
+    """Of a packed reference without .fai nothing is known until fmwave has indexed it."""
+    config = CONFIG.replace("phix174.fa", "portiera.fa.gz")
+    config += f"map: {{index_kind: csi, chunks: {chunks}}}\n"
+    run = snakemake(project(tmp_path, config))
+    assert run.returncode != 0
+    message = "error: map.index_kind: csi, in the config: the longest contig has 358242 bases"
+    assert message in run.stdout
+    logs = [path.read_text() for path in (tmp_path / "results" / "logs" / "map").iterdir()]
+    assert logs
+    assert all("computing on" not in log for log in logs)
+
+
 def keys(schema: dict, prefix: str = "") -> Iterator[tuple[str, dict]]:
     """Yield each key that settings may have, with what its schema says."""
     for name, part in schema["properties"].items():

@@ -353,6 +353,21 @@ def check_own_read_groups(wildcards, input):
     return f"{check_read_groups(unit['sample'], reads, unit.get('library', ''))}; "
 
 
+def makes_bam_index(wildcards):
+    """Whether a mapping job, or what follows it, writes an index of map.index_kind."""
+    return not IS_CRAM or (SORTED_PARTS and "parts" in wildcards.keys())
+
+
+def checks(wildcards, input):
+    """As a start of a command, what is checked before a job maps."""
+    own_groups = check_own_read_groups(wildcards, input)
+    if not makes_bam_index(wildcards):
+        return own_groups
+    script = workflow.source_path("../scripts/check_index_kind.py")
+    command = ["python3", str(script), str(input.index), config["map"]["index_kind"]]
+    return f"{shlex.join(command)}; {own_groups}"
+
+
 def reference_option(wildcards, input):
     return ["--reference", input.reference] if IS_CRAM else []
 
@@ -422,6 +437,43 @@ def reference_mb(size_mb=None):
     path = config["reference"]
     packing = 5 if path.endswith(".gz") else 1  # gzip on DNA: 1:3.5 to 1:4.5
     return packing * (size_of(path) / 1e6 if size_mb is None else size_mb)
+
+
+MAX_BAI_LENGTH = 2**29  # bases of a contig; fmwave writes .csi if one is longer
+
+
+def known_index_kind():
+    """The index that BAM will get, by the reference's .fai or its size; nothing if neither tells."""
+    fasta = config["reference"]
+    size = size_of(fasta)
+    if size and SHARED_DISK and not is_url(fasta):
+        fai = Path(f"{fasta}.fai")
+        try:
+            if fai.stat().st_mtime >= Path(fasta).stat().st_mtime:
+                longest = max(int(line.split("\t")[1]) for line in fai.read_text().splitlines())
+                return "csi" if longest > MAX_BAI_LENGTH else "bai"
+        except (OSError, ValueError, IndexError):
+            pass  # the index of fmwave will tell: check_index_kind.py
+    is_plain = Path(fasta).suffix not in BYTES_A_READ
+    return "bai" if is_plain and 0 < size <= MAX_BAI_LENGTH else ""
+
+
+def check_index_kind():
+    """Stop if BAM will get another index than the config says, where that is known."""
+    given, kind = config["map"]["index_kind"], known_index_kind()
+    writes_bam = not IS_CRAM or (SORTED_PARTS and len(ONE_JOB) < len(SAMPLES))
+    if writes_bam and kind not in ("", given):
+        stop_on(
+            [
+                f"config: map.index_kind: {given}: {config['reference']} has "
+                f"{'a contig' if kind == 'csi' else 'no contig'} of more than {MAX_BAI_LENGTH} "
+                f"bases, and BAM gets a .{kind}. Expected: {kind}"
+            ]
+        )
+
+
+if workflow.is_main_process:
+    check_index_kind()
 
 
 def minutes(reads_in_millions, reads_per_second, start=15):

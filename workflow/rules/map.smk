@@ -112,7 +112,7 @@ rule fmwave_map:
         mem_mb=memory(map_mem_mb),
         small=small(is_small_map),
     params:
-        check=check_own_read_groups,
+        checks=checks,
         staging=staging,
         reads=reads_argument,
         insert_size=insert_size_argument,
@@ -127,7 +127,7 @@ rule fmwave_map:
     shell:
         JOB + "echo asked {params.gpu_share}; "
         'echo "CUDA_VISIBLE_DEVICES=${{CUDA_VISIBLE_DEVICES-not set}}"; '
-        "{params.check}{params.staging:q} fmwave map {input.index:q} {params.reads:q} -o {output.bam:q}"
+        "{params.checks}{params.staging:q} fmwave map {input.index:q} {params.reads:q} -o {output.bam:q}"
         " {params.sort} -t {threads}"
         " --resume-or-restart"
         " {params.read_group:q} {params.preset} --device {params.device} {params.gpu}"

@@ -29,7 +29,7 @@ rule map_sample:
         runtime=runtime(map_runtime),
         small=small(is_small_sample),
     params:
-        check=check_own_read_groups,
+        checks=checks,
         staging=staging,
         read_group=read_group_argument,
         preset=preset_argument,
@@ -42,7 +42,7 @@ rule map_sample:
     shell:
         JOB
         + (
-            "{params.check}{params.staging:q} fmwave map {input.index:q} {input.reads:q}"
+            "{params.checks}{params.staging:q} fmwave map {input.index:q} {input.reads:q}"
             " -o {output.alignments:q} --sort -t {threads}"
             " --resume-or-restart {params.read_group:q} {params.preset} {params.reference:q}"
             " {params.duplicates:q} {params.counts:q} --device cpu"

@@ -1,4 +1,4 @@
-"""Refuse files with records of another sample, or of none: the read groups of a BAM are not ours."""
+"""Refuse BAM files whose own read groups are of another sample than the sheet says, or of none."""
 
 import argparse
 
@@ -6,7 +6,7 @@ import pysam
 
 
 def problem_of(path: str, sample: str, library: str | None) -> str:
-    """Return why a file is refused; nothing if all its read groups are of the sample and library."""
+    """Return why a file is refused; nothing if all its read groups are as the sheet says."""
     try:
         with pysam.AlignmentFile(path, check_sq=False) as file:
             groups = file.header.to_dict().get("RG", [])
@@ -16,9 +16,10 @@ def problem_of(path: str, sample: str, library: str | None) -> str:
     for tag, (what, name) in expected.items():
         found = {str(group.get(tag, "(none)")) for group in groups} or {"(none)"}
         if others := found - {name}:
+            names = ", ".join(sorted(others))
             return (
-                f"read groups of {what} {', '.join(sorted(others))}, in {what} {name} of the sheet; "
-                "correct the header (samtools reheader) or the sheet"
+                f"read groups of {what} {names}, in {what} {name} of the sheet; correct the header "
+                "(samtools reheader) or the sheet"
             )
     return ""
 
