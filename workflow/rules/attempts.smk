@@ -17,8 +17,19 @@ NUMBER = "^(" + "|".join(JOB_NUMBERS) + ")=[0-9]+$"
 # the process of a job that its resources have grown.
 JOB = (
     f"exec > {{log:q}} 2>&1; echo \"host $(hostname)\"; env | grep -E '{NUMBER}' || true; "
-    "echo asked threads={threads} mem_mb={resources.mem_mb} runtime={resources.runtime}; "
+    "echo asked threads={threads} {params.asked:q}; "
 )
+
+
+def asked(wildcards, resources):
+    """The param of a shell rule with what it asks for; JOB puts it into the log.
+
+    Snakemake cannot format resources that are not there: `use rule ... with: resources:` of an
+    importing workflow takes the place of all of ours, and may have no runtime.
+    """
+    names = [name for name in ("mem_mb", "runtime") if name in resources.keys()]
+    return [f"{name}={resources[name]}" for name in names]
+
 
 # How a scheduler, or a program that got no memory, says so; in the log or in the answer to QUERIES.
 NO_MEMORY = re.compile(

@@ -36,8 +36,11 @@ def start_log(snakemake: Any) -> None:
     for name in JOB_NUMBERS:
         if re.fullmatch("[0-9]+", os.environ.get(name, "")):
             print(f"{name}={os.environ[name]}")
-    asked = snakemake.resources
-    print(f"asked threads={snakemake.threads} mem_mb={asked.mem_mb} runtime={asked.runtime}")
+    asked = [f"threads={snakemake.threads}"]
+    for name in ("mem_mb", "runtime"):  # those that a workflow which imports the rule has left it
+        if hasattr(snakemake.resources, name):
+            asked.append(f"{name}={getattr(snakemake.resources, name)}")
+    print("asked", *asked)
     sys.stdout.flush()
 
 
