@@ -23,7 +23,7 @@ DATA = ROOT / "tests" / "data"
 def write_cohort(directory: Path, n_samples: int, n_units: int) -> None:
     """Write config and sheets, and a link for each read file.
 
-    Hard links: the workflow takes two symbolic links to a file for the same reads, and refuses them.
+    Hard links: two symbolic links to a file are the same reads, which the workflow refuses.
     """
     for mate in (1, 2):
         shutil.copy(DATA / f"phix_R{mate}.fq", directory)

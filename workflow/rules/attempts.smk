@@ -24,8 +24,8 @@ JOB = (
 def asked(wildcards, resources):
     """The param of a shell rule with what it asks for; JOB puts it into the log.
 
-    Snakemake cannot format resources that are not there: `use rule ... with: resources:` of an
-    importing workflow takes the place of all of ours, and may have no runtime.
+    A workflow that imports the rule with `resources` of its own replaces all of ours, and Snakemake
+    cannot format one that is not there.
     """
     names = [name for name in ("mem_mb", "runtime") if name in resources.keys()]
     return [f"{name}={resources[name]}" for name in names]

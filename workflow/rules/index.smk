@@ -23,8 +23,11 @@ rule fmwave_index:
         sampling=index_sampling(),
     shell:
         # --device cpu: a job that asked for no GPU takes none, even if it sees one.
-        JOB + "fmwave index {input.fasta:q} -o {output:q} -t {threads} --device cpu {params.marks}"
-        " {params.sampling}"
+        JOB
+        + (
+            "fmwave index {input.fasta:q} -o {output:q} -t {threads} --device cpu"
+            " {params.marks} {params.sampling}"
+        )
 
 
 rule plain_reference:
