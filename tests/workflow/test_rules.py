@@ -321,11 +321,17 @@ def test_no_sample_is_made_again_for_what_does_not_change_its_records(
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize("extra", ["-a", "-T 20"])
-def test_samples_are_made_again_if_options_change_their_records(mapped, tmp_path, extra):
+@pytest.mark.parametrize("change", ["extra", "read group", "reference"])
+def test_samples_are_made_again_if_their_records_change(mapped, tmp_path, change):
     directory = tmp_path / "changed"
     shutil.copytree(mapped, directory, copy_function=shutil.copy2)
-    (directory / "config" / "config.yaml").write_text(f"{CONFIG}map: {{extra: {extra}}}\n")
+    config, sheet = directory / "config" / "config.yaml", directory / "units.tsv"
+    if change == "extra":
+        config.write_text(f"{CONFIG}map: {{extra: -T 20}}\n")
+    elif change == "read group":
+        sheet.write_text(sheet.read_text().replace("\t\t\n", "\tpool\t\n"))
+    else:
+        config.write_text(CONFIG.replace("phix174.fa", "portiera.fa.gz"))
     assert planned(directory) >= {"map_sample", "fmwave_map", "finish_sample"}
 
 

@@ -213,10 +213,10 @@ def staging(wildcards, input):
 
 
 def unrecorded(value):
-    """Return a param that does not change results: a change of it makes no result again.
+    """Return a param of which a change makes nothing again, as it does not change results.
 
-    Of params that are functions of `output`, Snakemake keeps no record to compare with: it takes
-    them to follow from the paths.
+    Snakemake keeps no record of params that are functions of `output`: it takes them to follow from
+    the paths.
     """
     return lambda wildcards, output: value
 
@@ -333,7 +333,7 @@ def without_duplicates(wildcards, output):
 def check_read_groups(sample, files, library=""):
     """The shell command that refuses files with read groups of another sample, or with none.
 
-    And of another library, if one is named.
+    If a library is named, those of another are refused as well.
     """
     script = workflow.source_path("../scripts/check_read_groups.py")
     options = [f"--library={library}"] if library else []

@@ -129,8 +129,8 @@ rule fmwave_map:
     shell:
         JOB + "echo asked {params.gpu_share}; "
         'echo "CUDA_VISIBLE_DEVICES=${{CUDA_VISIBLE_DEVICES-not set}}"; '
-        "{params.checks}{params.staging:q} fmwave map {input.index:q} {params.reads:q} -o {output.bam:q}"
-        " {params.sort} -t {threads}"
+        "{params.checks}{params.staging:q} fmwave map {input.index:q} {params.reads:q}"
+        " -o {output.bam:q} {params.sort} -t {threads}"
         " --resume-or-restart"
         " {params.read_group:q} {params.preset} --device {params.device} {params.gpu}"
         " --json-stats {output.json:q} {params.insert_size:q} {params.extra}"
