@@ -394,4 +394,4 @@ use rule plain_reference from mapping with:
     assert run.returncode == 0, run.stdout
     for rule, threads in (("index", 2), ("plain_reference", 1)):
         log = (directory / "results" / "logs" / f"{rule}.log").read_text()
-        assert f"asked threads={threads} mem_mb=1234\n" in log
+        assert f"asked threads={threads} mem_mb=1234 runtime=\n" in log

@@ -18,7 +18,6 @@ rule fmwave_index:
         mem_mb=memory(index_mem_mb),
         runtime=runtime(reference_runtime),
     params:
-        asked=asked,
         marks=mark_options,
         sampling=index_sampling(),
     shell:

@@ -17,7 +17,6 @@ rule fmwave_compile:
         mem_mb=memory(compile_mem_mb),
         runtime=runtime(30),
     params:
-        asked=asked,
         # Were this job to run again for another device, Snakemake (9.27) would not look at jobs that
         # wait for it for changes of their own.
         device=unrecorded(compile_device()),
@@ -113,7 +112,6 @@ rule fmwave_map:
         mem_mb=memory(map_mem_mb),
         small=small(is_small_map),
     params:
-        asked=asked,
         checks=checks,
         staging=staging,
         reads=reads_argument,

@@ -189,7 +189,6 @@ rule multiqc:
         mem_mb=memory(4000),
         runtime=runtime(60),
     params:
-        asked=asked,
         directory=lambda wildcards, output: Path(output[0]).parent,
         name=lambda wildcards, output: Path(output[0]).name,
     shell:

@@ -29,7 +29,6 @@ rule map_sample:
         runtime=runtime(map_runtime),
         small=small(is_small_sample),
     params:
-        asked=asked,
         checks=checks,
         staging=staging,
         read_group=read_group_argument,
@@ -79,7 +78,6 @@ rule finish_sample:
         runtime=runtime(sample_runtime),
         small=small(is_small_sample),
     params:
-        asked=asked,
         check=lambda wildcards, input: check_read_groups(wildcards.sample, input.parts),
         make_scratch=unrecorded(make_scratch()),
         remove_unfinished=remove_unfinished,

@@ -36,11 +36,9 @@ def start_log(snakemake: Any) -> None:
     for name in JOB_NUMBERS:
         if re.fullmatch("[0-9]+", os.environ.get(name, "")):
             print(f"{name}={os.environ[name]}")
-    asked = [f"threads={snakemake.threads}"]
-    for name in ("mem_mb", "runtime"):  # those that a workflow which imports the rule has left it
-        if hasattr(snakemake.resources, name):
-            asked.append(f"{name}={getattr(snakemake.resources, name)}")
-    print("asked", *asked)
+    requests = {name: getattr(snakemake.resources, name, "") for name in ("mem_mb", "runtime")}
+    asked = " ".join(f"{name}={value}" for name, value in requests.items())
+    print(f"asked threads={snakemake.threads} {asked}")
     sys.stdout.flush()
 
 
