@@ -1,6 +1,6 @@
 """Plan a large cohort: what a dry run of the workflow costs in time and memory.
 
-Writes sheets of many samples (reads are links to one bundled pair of files), runs
+Writes sheets of many samples (reads are hard links to copies of one bundled pair of files), runs
 ``snakemake --dry-run`` with one of the profiles, and compares its jobs, seconds and peak memory
 with what is expected. Ends with status 1 if a limit is passed.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -20,7 +21,12 @@ DATA = ROOT / "tests" / "data"
 
 
 def write_cohort(directory: Path, n_samples: int, n_units: int) -> None:
-    """Write config and sheets, and a link for each read file."""
+    """Write config and sheets, and a link for each read file.
+
+    Hard links: two symbolic links to a file are the same reads, which the workflow refuses.
+    """
+    for mate in (1, 2):
+        shutil.copy(DATA / f"phix_R{mate}.fq", directory)
     samples, units = ["sample"], ["sample\tunit\tfq1\tfq2"]
     (directory / "reads").mkdir()
     for sample in (f"s{n:05}" for n in range(n_samples)):
@@ -28,7 +34,7 @@ def write_cohort(directory: Path, n_samples: int, n_units: int) -> None:
         for unit in (f"u{n}" for n in range(n_units)):
             cells = [f"reads/{sample}-{unit}_R{mate}.fq" for mate in (1, 2)]
             for mate, cell in enumerate(cells, start=1):
-                (directory / cell).symlink_to(DATA / f"phix_R{mate}.fq")
+                (directory / cell).hardlink_to(directory / f"phix_R{mate}.fq")
             units.append("\t".join([sample, unit, *cells]))
     for name, lines in (("samples", samples), ("units", units)):
         (directory / f"{name}.tsv").write_text("".join(f"{line}\n" for line in lines))

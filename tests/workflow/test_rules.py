@@ -176,6 +176,26 @@ def test_a_rule_makes_its_outputs_again(rule, finished, tmp_path):
         assert content(path, reference) == content(before, reference), path
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("rule", "name"),
+    [
+        ("alignment_statistics", "stats/phix.coverage.tsv"),
+        ("map_sample", "stats/one.markdup.json"),
+        ("efficiency", "efficiency.html"),
+    ],
+)
+def test_a_result_that_was_deleted_is_made_again_without_being_asked_for(
+    rule, name, finished, tmp_path
+):
+    directory = tmp_path / "again"
+    shutil.copytree(finished, directory, copy_function=shutil.copy2)
+    (directory / "results" / name).unlink()
+    run = snakemake(directory, "--dry-run", "--notemp")
+    assert run.returncode == 0, run.stdout
+    assert re.search(rf"^ *(?:local)?rule {rule}:", run.stdout, re.MULTILINE), run.stdout
+
+
 @pytest.mark.medium
 def test_marks_of_the_reference_are_inputs_of_its_index(tmp_path):
     contig = (DATA / "phix174.fa").read_text().split()[0].removeprefix(">")
@@ -215,16 +235,29 @@ TWO_SAMPLES = SAMPLES_HEADER + "one\t\ntwo\t\n"
 THEIR_FILES = ("results/mapped/one.bam", "results/mapped/two.bam")
 
 
-@pytest.fixture(scope="module")
-def mapped(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two samples that are mapped, with their temporary files."""
-    directory = tmp_path_factory.mktemp("mapped")
+def mapped_by(config: str, directory: Path) -> Path:
+    """Map two samples with these settings; their temporary files are kept."""
     cells = [copied(directory, name, *PHIX) for name in "abc"]
     rows = (f"one\ta\t{cells[0]}\t\t\n", f"two\tb\t{cells[1]}\t\t\n", f"two\tc\t{cells[2]}\t\t\n")
-    project(directory, CONFIG, TWO_SAMPLES, UNITS_HEADER + "".join(rows))
+    project(directory, config, TWO_SAMPLES, UNITS_HEADER + "".join(rows))
     run = snakemake(directory, "--notemp", "--", *THEIR_FILES)
     assert run.returncode == 0, run.stdout
     return directory
+
+
+@pytest.fixture(scope="module")
+def mapped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two samples that are mapped, with their temporary files."""
+    return mapped_by(CONFIG, tmp_path_factory.mktemp("mapped"))
+
+
+ON_H100 = "gpu: {model: H100, device: cpu}\n"  # with its row, but on the CPU
+
+
+@pytest.fixture(scope="module")
+def mapped_for_gpu(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same with the settings of a GPU."""
+    return mapped_by(CONFIG + ON_H100, tmp_path_factory.mktemp("gpu"))
 
 
 def planned(directory: Path) -> set[str]:
@@ -262,3 +295,61 @@ def test_samples_are_made_again_if_first_and_second_mates_change_places(mapped, 
     sheet = directory / "units.tsv"
     sheet.write_text(re.sub(r"(\w+_R1\.fq)\t(\w+_R2\.fq)", r"\2\t\1", sheet.read_text()))
     assert planned(directory) == {"map_sample", "fmwave_map", "finish_sample"}
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("", "scratch: /tmp/somewhere\n"),
+        ("", "map: {threads: 1}\nresources: {max_mem_mb: 9000, small_minutes: 0}\n"),
+        (ON_H100, ON_H100.replace("H100", "H200")),
+        (ON_H100, ON_H100.replace("H100", "[H100, H200], cores: 4")),
+        (ON_H100, ON_H100.replace(", device: cpu", "")),
+        (ON_H100, ON_H100 + "scratch: /tmp/somewhere\n"),
+    ],
+)
+def test_no_sample_is_made_again_for_what_does_not_change_its_records(
+    request, tmp_path, before, after
+):
+    directory = tmp_path / "changed"
+    finished = request.getfixturevalue("mapped_for_gpu" if before else "mapped")
+    shutil.copytree(finished, directory, copy_function=shutil.copy2)
+    assert planned(directory) == set()
+    (directory / "config" / "config.yaml").write_text(CONFIG + after)
+    assert planned(directory) == set()
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("change", ["extra", "read group", "reference"])
+def test_samples_are_made_again_if_their_records_change(mapped, tmp_path, change):
+    directory = tmp_path / "changed"
+    shutil.copytree(mapped, directory, copy_function=shutil.copy2)
+    config, sheet = directory / "config" / "config.yaml", directory / "units.tsv"
+    if change == "extra":
+        config.write_text(f"{CONFIG}map: {{extra: -T 20}}\n")
+    elif change == "read group":
+        sheet.write_text(sheet.read_text().replace("\t\t\n", "\tpool\t\n"))
+    else:
+        config.write_text(CONFIG.replace("phix174.fa", "portiera.fa.gz"))
+    assert planned(directory) >= {"map_sample", "fmwave_map", "finish_sample"}
+
+
+@pytest.mark.medium
+def test_a_change_of_device_hides_no_other_change(mapped_for_gpu, tmp_path):
+    directory = tmp_path / "changed"
+    shutil.copytree(mapped_for_gpu, directory, copy_function=shutil.copy2)
+    settings = CONFIG + ON_H100.replace(", device: cpu", "") + "map: {extra: -a}\n"
+    (directory / "config" / "config.yaml").write_text(settings)
+    assert planned(directory) >= {"fmwave_map", "finish_sample"}
+
+
+@pytest.mark.medium
+def test_a_gpu_of_less_memory_gets_a_new_index(mapped_for_gpu, tmp_path):
+    directory = tmp_path / "changed"
+    shutil.copytree(mapped_for_gpu, directory, copy_function=shutil.copy2)
+    meta = json.loads((directory / "results/index/reference.fmw/meta.json").read_text())
+    assert meta["parameters"]["sa_sampling"] == 1
+    settings = CONFIG + ON_H100.replace("H100", "A100-40")
+    (directory / "config" / "config.yaml").write_text(settings)
+    assert "fmwave_index" in planned(directory)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
+import ast
+import re
 import shutil
 from collections.abc import Iterator
 
 import pytest
 
+from mapper.cli import map as map_command
 from tests.helpers.workflow_runs import (
     CONFIG,
     DATA,
@@ -60,12 +64,13 @@ def case(name, messages, config=CONFIG, samples=SAMPLES, units=UNITS, marks=()):
                 f"config: map.extra: {name} is not allowed. Expected: "
                 for name in (
                     "--read-group (-R)", "--output (-o)", "--output-format (-O)", "--markdup",
-                    "--remove-duplicates", "--json-stats", "--lane",
+                    "--remove-duplicates", "--json-stats", "--lane", "--mark-supplementary",
+                    "--threads (-t)", "--resume", "--optical-distance", "--input-reference",
                 )
             ],
             config=CONFIG
             + "map: {extra: \"-aR'@RG\\\\tID:1' --lan=x -oa.bam -Ocram --mark-supplementary "
-            + "--markdu --rem --js x.json\"}\n",
+            + "--markdup --rem --js x.json -Yt4 --resume --opt=100 --input-reference x.fa\"}\n",
         ),
         case(
             "quotes",
@@ -263,6 +268,43 @@ def test_a_target_of_no_sheet_is_told_to_be_none(tmp_path, target, message):
     assert "KeyError" not in run.stdout
 
 
+@pytest.mark.medium
+@pytest.mark.parametrize(
+    ("kind", "length", "message"),
+    [
+        ("csi", None, "has no contig of more than 536870912 bases, and BAM gets a .bai"),
+        ("csi", 2**29, "has no contig of more than 536870912 bases, and BAM gets a .bai"),
+        ("bai", 2**29 + 1, "has a contig of more than 536870912 bases, and BAM gets a .csi"),
+        ("csi", 2**29 + 1, None),
+    ],
+)
+def test_an_index_that_does_not_suit_the_contigs_is_refused(tmp_path, kind, length, message):
+    """By the .fai of the reference, or its size."""
+    shutil.copy(DATA / "phix174.fa", tmp_path / "phix.fa")
+    if length is not None:
+        (tmp_path / "phix.fa.fai").write_text(f"short\t9\t7\t60\t61\nlong\t{length}\t30\t60\t61\n")
+    config = CONFIG.replace(str(DATA / "phix174.fa"), "phix.fa")
+    directory = project(tmp_path, f"{config}map: {{index_kind: {kind}}}\n")
+    run = snakemake(directory, "--dry-run")
+    assert (run.returncode != 0) == (message is not None), run.stdout
+    assert f"config: map.index_kind: {kind}: phix.fa {message}" in run.stdout or message is None
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("chunks", [1, 2])
+def test_an_index_that_does_not_suit_the_contigs_is_refused_before_mapping(tmp_path, chunks):
+    """Of a packed reference without .fai nothing is known until fmwave has indexed it."""
+    config = CONFIG.replace("phix174.fa", "portiera.fa.gz")
+    config += f"map: {{index_kind: csi, chunks: {chunks}}}\n"
+    run = snakemake(project(tmp_path, config))
+    assert run.returncode != 0
+    message = "error: map.index_kind: csi, in the config: the longest contig has 358242 bases"
+    assert message in run.stdout
+    logs = [path.read_text() for path in (tmp_path / "results" / "logs" / "map").iterdir()]
+    assert logs
+    assert all("computing on" not in log for log in logs)
+
+
 def keys(schema: dict, prefix: str = "") -> Iterator[tuple[str, dict]]:
     """Yield each key that settings may have, with what its schema says."""
     for name, part in schema["properties"].items():
@@ -293,3 +335,42 @@ def test_every_key_is_documented_with_its_default(kind):
         stated = rows[name].replace("`", "")
         assert stated.startswith(written or ("required", "empty")), name
         assert ("required" in stated) == (name in schema["required"]) or "or " in stated, name
+
+
+EXTRA = {
+    "--orphans", "--comments", "--compression", "--compress-on", "--all", "--eqx", "--cs",
+    "--cs=long", "--cs=short", "--ds", "--soft-clip", "--resume-seconds", "--verbose",
+    "--insert-size", "--insert-size-from", "--match", "--mismatch", "--gap-open", "--gap-extend",
+    "--end-bonus", "--min-score", "--unpaired-penalty", "--seed-length", "--max-occ", "--memory",
+    "--batch-bases", "--quiet", "--debug", "--help",
+}  # fmt: skip
+"""Options of fmwave map that every rule takes which has ``map.extra`` in its command."""
+
+
+def test_extra_takes_every_option_that_has_no_place_elsewhere():
+    """And none that has, by whatever short form argparse takes for it."""
+    module = ast.parse((ROOT / "workflow" / "rules" / "settings.smk").read_text())
+    wanted = [
+        part
+        for part in module.body
+        if (isinstance(part, ast.FunctionDef) and part.name == "names_option")
+        or (isinstance(part, ast.Assign) and ast.unparse(part.targets[0]) == "NOT_EXTRA")
+    ]
+    settings: dict = {"re": re}
+    exec(compile(ast.Module(wanted, []), "settings.smk", "exec"), settings)
+    refused = {name: (letter, name, short) for letter, name, short, _ in settings["NOT_EXTRA"]}
+    parser = map_command.add_parser(argparse.ArgumentParser().add_subparsers())
+    for common in ("--quiet", "--debug"):  # of all commands, added elsewhere
+        parser.add_argument(common)
+    options = {word: action for action in parser._actions for word in action.option_strings}
+    names = {word for word in options if word.startswith("--")}
+    assert EXTRA | set(refused) == names
+    assert not EXTRA & set(refused)
+    for name in refused:
+        letters = [word[1:] for word in options[name].option_strings if word not in names]
+        assert letters == [refused[name][0]] * len(letters), name
+    for word in {name[:end] for name in names for end in range(3, len(name) + 1)}:
+        meant = [word] if word in names else [name for name in names if name.startswith(word)]
+        if len({id(options[name]) for name in meant}) == 1 and "=" not in word:
+            found = [n for n, entry in refused.items() if settings["names_option"]([word], *entry)]
+            assert found == [name for name in meant if name in refused], word

@@ -225,6 +225,41 @@ def test_units_of_unaligned_bam_beside_fastq(tmp_path):
 
 
 @pytest.mark.medium
+@pytest.mark.parametrize("chunks", ["", "2"])
+@pytest.mark.parametrize(
+    ("sample", "library", "message"),
+    [
+        ("somebody", "", "read groups of sample somebody, in sample phix of the sheet"),
+        ("phix", "pool", "read groups of library lib, in library pool of the sheet"),
+    ],
+)
+def test_read_groups_that_contradict_the_sheet_are_refused_before_mapping(
+    tmp_path, chunks, sample, library, message
+):
+    unaligned(tmp_path / "reads.bam", sample)
+    units = (
+        "sample\tunit\tfq1\tfq2\tbam\tlibrary\tchunks\n"
+        f"phix\ta\t\t\treads.bam\t{library}\t{chunks}\n"
+        f"phix\tb\t{PHIX[0]}\t{PHIX[1]}\t\tlib\t\n"
+    )
+    directory = project(tmp_path, units=units)
+    part = f"phix-a.1-of-{chunks or 1}"
+    run = snakemake(directory, "--", f"results/parts/{part}.bam")
+    assert run.returncode != 0
+    assert message in run.stdout
+    log = (directory / "results" / "logs" / "map" / f"{part}.log").read_text()
+    assert "computing on" not in log
+
+
+@pytest.mark.medium
+def test_read_groups_of_the_library_of_the_sheet_are_taken(tmp_path):
+    unaligned(tmp_path / "reads.bam", "phix")
+    units = "sample\tunit\tbam\tlibrary\nphix\ta\treads.bam\tlib\n"
+    run = snakemake(project(tmp_path, units=units), "--", "results/mapped/phix.bam")
+    assert run.returncode == 0, run.stdout
+
+
+@pytest.mark.medium
 def test_a_read_of_bam_without_read_group_is_an_error(tmp_path):
     unaligned(tmp_path / "whole.bam", "phix")
     with (
@@ -298,3 +333,65 @@ use rule fmwave_map from mapping as mapping_fmwave_map with:
     assert f"exec > {base}/logs/map/phix-run1.2-of-2.log" in run.stdout
     assert f"{base}/mapped/phix.bam" in run.stdout
     assert f" {PHIX[0]}" in run.stdout
+
+
+@pytest.mark.medium
+def test_a_workflow_that_imports_this_one_keeps_its_own_default_target(tmp_path):
+    directory = project(tmp_path)
+    importing = directory / "Snakefile"
+    settings = {"samples": "samples.tsv", "units": "units.tsv"}
+    settings["reference"] = str(DATA / "phix174.fa")
+    importing.write_text(
+        f"""
+rule variants:
+    input:
+        "results/mapped/phix.bam",
+    output:
+        "variants.vcf",
+    shell:
+        "touch {{output}}"
+
+module mapping:
+    snakefile: "{ROOT / "workflow" / "Snakefile"}"
+    config: {settings}
+
+use rule * from mapping as mapping_*
+"""
+    )
+    run = snakemake(directory, "--dry-run", snakefile=importing)
+    assert run.returncode == 0, run.stdout
+    assert "rule variants:" in run.stdout
+    assert "rule mapping_map_sample:" in run.stdout
+    assert "rule mapping_all:" not in run.stdout
+
+
+@pytest.mark.medium
+def test_an_importing_workflow_may_give_a_rule_other_resources(tmp_path):
+    """Without a run time; the log says what was asked for all the same."""
+    directory = project(tmp_path)
+    importing = directory / "Snakefile"
+    settings = {"samples": "samples.tsv", "units": "units.tsv"}
+    settings["reference"] = str(DATA / "phix174.fa")
+    importing.write_text(
+        f"""
+module mapping:
+    snakefile: "{ROOT / "workflow" / "Snakefile"}"
+    config: {settings}
+
+use rule * from mapping
+
+use rule fmwave_index from mapping with:
+    resources:
+        mem_mb=1234,
+
+use rule plain_reference from mapping with:
+    resources:
+        mem_mb=1234,
+"""
+    )
+    targets = ("results/index/reference.fmw", "results/reference/reference.fa")
+    run = snakemake(directory, "--", *targets, snakefile=importing)
+    assert run.returncode == 0, run.stdout
+    for rule, threads in (("index", 2), ("plain_reference", 1)):
+        log = (directory / "results" / "logs" / f"{rule}.log").read_text()
+        assert f"asked threads={threads} mem_mb=1234 runtime=\n" in log

@@ -212,6 +212,15 @@ def staging(wildcards, input):
     return ["python3", str(script), str(input.index), config["scratch"]]
 
 
+def unrecorded(value):
+    """Return a param of which a change makes nothing again, as it does not change results.
+
+    Snakemake keeps no record of params that are functions of `output`: it takes them to follow from
+    the paths.
+    """
+    return lambda wildcards, output: value
+
+
 def sort_folder():
     """--tmp-dir of a sort that begins anew with its job.
 
@@ -321,10 +330,14 @@ def without_duplicates(wildcards, output):
     return f'; echo \'{{"duplicates": "not marked"}}\' > {shlex.quote(str(output.markdup))}'
 
 
-def check_read_groups(wildcards, files):
-    """The shell command that refuses files with read groups of another sample, or with none."""
+def check_read_groups(sample, files, library=""):
+    """The shell command that refuses files with read groups of another sample, or with none.
+
+    If a library is named, those of another are refused as well.
+    """
     script = workflow.source_path("../scripts/check_read_groups.py")
-    return shlex.join(["python3", str(script), wildcards.sample, *map(str, files)])
+    options = [f"--library={library}"] if library else []
+    return shlex.join(["python3", str(script), *options, sample, *map(str, files)])
 
 
 def reference_for_cram(wildcards):
@@ -333,9 +346,26 @@ def reference_for_cram(wildcards):
 
 def check_own_read_groups(wildcards, input):
     """As a start of a command, that check of reads in BAM; FASTQ has none of its own."""
-    if "bam" not in UNITS[unit_of(wildcards)]:
+    unit = UNITS[unit_of(wildcards)]
+    if "bam" not in unit:
         return ""
-    return f"{check_read_groups(wildcards, input.reads)}; "
+    reads = reads_argument(wildcards, input) if "parts" in wildcards.keys() else input.reads
+    return f"{check_read_groups(unit['sample'], reads, unit.get('library', ''))}; "
+
+
+def makes_bam_index(wildcards):
+    """Whether a mapping job, or what follows it, writes an index of map.index_kind."""
+    return not IS_CRAM or (SORTED_PARTS and "parts" in wildcards.keys())
+
+
+def checks(wildcards, input):
+    """As a start of a command, what is checked before a job maps."""
+    own_groups = check_own_read_groups(wildcards, input)
+    if not makes_bam_index(wildcards):
+        return own_groups
+    script = workflow.source_path("../scripts/check_index_kind.py")
+    command = ["python3", str(script), str(input.index), config["map"]["index_kind"]]
+    return f"{shlex.join(command)}; {own_groups}"
 
 
 def reference_option(wildcards, input):
@@ -407,6 +437,43 @@ def reference_mb(size_mb=None):
     path = config["reference"]
     packing = 5 if path.endswith(".gz") else 1  # gzip on DNA: 1:3.5 to 1:4.5
     return packing * (size_of(path) / 1e6 if size_mb is None else size_mb)
+
+
+MAX_BAI_LENGTH = 2**29  # bases of a contig; fmwave writes .csi if one is longer
+
+
+def known_index_kind():
+    """The index that BAM will get, by the reference's .fai or its size; nothing if neither tells."""
+    fasta = config["reference"]
+    size = size_of(fasta)
+    if size and SHARED_DISK and not is_url(fasta):
+        fai = Path(f"{fasta}.fai")
+        try:
+            if fai.stat().st_mtime >= Path(fasta).stat().st_mtime:
+                longest = max(int(line.split("\t")[1]) for line in fai.read_text().splitlines())
+                return "csi" if longest > MAX_BAI_LENGTH else "bai"
+        except (OSError, ValueError, IndexError):
+            pass  # the index of fmwave will tell: check_index_kind.py
+    is_plain = Path(fasta).suffix not in BYTES_A_READ
+    return "bai" if is_plain and 0 < size <= MAX_BAI_LENGTH else ""
+
+
+def check_index_kind():
+    """Stop if BAM will get another index than the config says, where that is known."""
+    given, kind = config["map"]["index_kind"], known_index_kind()
+    writes_bam = not IS_CRAM or (SORTED_PARTS and len(ONE_JOB) < len(SAMPLES))
+    if writes_bam and kind not in ("", given):
+        stop_on(
+            [
+                f"config: map.index_kind: {given}: {config['reference']} has "
+                f"{'a contig' if kind == 'csi' else 'no contig'} of more than {MAX_BAI_LENGTH} "
+                f"bases, and BAM gets a .{kind}. Expected: {kind}"
+            ]
+        )
+
+
+if workflow.is_main_process:
+    check_index_kind()
 
 
 def minutes(reads_in_millions, reads_per_second, start=15):
@@ -494,10 +561,16 @@ def index_marks():
     return {option: given(path) for option, path in files.items() if path}
 
 
-def index_options(wildcards, input):
-    """Marks, and the suffix array sampling that the GPU has memory for; by default fmwave's own."""
-    options = [f"--{option} {shlex.quote(str(input[option]))}" for option in index_marks()]
-    return " ".join(options + ([f"--sa-sampling {GPU['sa_sampling']}"] if GPU else []))
+def mark_options(wildcards, input):
+    return " ".join(f"--{option} {shlex.quote(str(input[option]))}" for option in index_marks())
+
+
+def index_sampling():
+    """The suffix array sampling that the GPU has memory for; by default fmwave's own.
+
+    By itself, so that Snakemake keeps it, and makes the index again for a GPU of less memory.
+    """
+    return f"--sa-sampling {GPU['sa_sampling']}" if GPU else ""
 
 
 def index_bytes_a_base():

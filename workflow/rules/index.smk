@@ -18,11 +18,15 @@ rule fmwave_index:
         mem_mb=memory(index_mem_mb),
         runtime=runtime(reference_runtime),
     params:
-        options=index_options,
+        marks=mark_options,
+        sampling=index_sampling(),
     shell:
         # --device cpu: a job that asked for no GPU takes none, even if it sees one.
         JOB
-        + "fmwave index {input.fasta:q} -o {output:q} -t {threads} --device cpu {params.options}"
+        + (
+            "fmwave index {input.fasta:q} -o {output:q} -t {threads} --device cpu"
+            " {params.marks} {params.sampling}"
+        )
 
 
 rule plain_reference:

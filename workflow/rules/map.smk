@@ -17,7 +17,9 @@ rule fmwave_compile:
         mem_mb=memory(compile_mem_mb),
         runtime=runtime(30),
     params:
-        device=compile_device(),
+        # Were this job to run again for another device, Snakemake (9.27) would not look at jobs that
+        # wait for it for changes of their own.
+        device=unrecorded(compile_device()),
     shell:
         JOB + f"if env | grep -E '{NUMBER}' > /dev/null; then"
         " fmwave compile --missing -t {threads} --device {params.device}"
@@ -110,22 +112,23 @@ rule fmwave_map:
         mem_mb=memory(map_mem_mb),
         small=small(is_small_map),
     params:
+        checks=checks,
         staging=staging,
         reads=reads_argument,
         insert_size=insert_size_argument,
         read_group=read_group_argument,
-        device=map_device(),
-        gpu=gpu_options(),
-        gpu_share=gpu_share(),
+        device=unrecorded(map_device()),
+        gpu=unrecorded(gpu_options()),
+        gpu_share=unrecorded(gpu_share()),
         preset=preset_argument,
         mates=mates_in_order,
-        sort="--sort" if SORTED_PARTS else "",
+        sort=unrecorded("--sort" if SORTED_PARTS else ""),  # finish_sample merges both
         extra=config["map"]["extra"],
     shell:
         JOB + "echo asked {params.gpu_share}; "
         'echo "CUDA_VISIBLE_DEVICES=${{CUDA_VISIBLE_DEVICES-not set}}"; '
-        "{params.staging:q} fmwave map {input.index:q} {params.reads:q} -o {output.bam:q}"
-        " {params.sort} -t {threads}"
+        "{params.checks}{params.staging:q} fmwave map {input.index:q} {params.reads:q}"
+        " -o {output.bam:q} {params.sort} -t {threads}"
         " --resume-or-restart"
         " {params.read_group:q} {params.preset} --device {params.device} {params.gpu}"
         " --json-stats {output.json:q} {params.insert_size:q} {params.extra}"

@@ -29,7 +29,7 @@ rule map_sample:
         runtime=runtime(map_runtime),
         small=small(is_small_sample),
     params:
-        check=check_own_read_groups,
+        checks=checks,
         staging=staging,
         read_group=read_group_argument,
         preset=preset_argument,
@@ -42,7 +42,7 @@ rule map_sample:
     shell:
         JOB
         + (
-            "{params.check}{params.staging:q} fmwave map {input.index:q} {input.reads:q}"
+            "{params.checks}{params.staging:q} fmwave map {input.index:q} {input.reads:q}"
             " -o {output.alignments:q} --sort -t {threads}"
             " --resume-or-restart {params.read_group:q} {params.preset} {params.reference:q}"
             " {params.duplicates:q} {params.counts:q} --device cpu"
@@ -78,10 +78,10 @@ rule finish_sample:
         runtime=runtime(sample_runtime),
         small=small(is_small_sample),
     params:
-        check=lambda wildcards, input: check_read_groups(wildcards, input.parts),
-        make_scratch=make_scratch(),
+        check=lambda wildcards, input: check_read_groups(wildcards.sample, input.parts),
+        make_scratch=unrecorded(make_scratch()),
         remove_unfinished=remove_unfinished,
-        tmp_dir=sort_folder(),
+        tmp_dir=unrecorded(sort_folder()),
         reference=reference_option,
         duplicates=duplicate_options,
         counts=count_duplicates,

@@ -376,15 +376,28 @@ def names_option(words, letter, name, shortest):
 # files that rules expect.
 NOT_EXTRA = (
     ("p", "--interleaved", "--int", "mates in two files, fq1 and fq2, or in a bam"),
-    ("", "--preset", "--pr", "the column preset of units"),
+    ("", "--preset", "--p", "the column preset of units"),
     ("R", "--read-group", "--rea", "the columns sample, unit, platform and library of units"),
     ("", "--lane", "--l", "a line of the sheet of units for each lane"),
     ("", "--batch", "--batch", "lines of the sheets of samples and units"),
     ("o", "--output", "--ou", "pathvars.results"),
     ("O", "--output-format", "--output-", "output.format"),
     ("", "--json-stats", "--js", "nothing; the counts are in results/stats"),
+    ("", "--sort", "--sor", "nothing; samples are sorted and indexed"),
     ("", "--markdup", "--markd", "duplicates.mark, or mark_duplicates in the sheet of samples"),
+    ("", "--markdup-stats", "--markdup-", "nothing; the counts are in results/stats"),
+    ("", "--optical-distance", "--op", "duplicates.optical_distance"),
+    ("", "--barcode-tag", "--bar", "duplicates.barcode_tag"),
+    ("", "--mark-supplementary", "--mark-", "nothing; duplicates.mark marks these records, too"),
     ("", "--remove-duplicates", "--rem", "nothing; samtools view -F 0x400 leaves duplicates out"),
+    ("", "--reference", "--ref", "the config key reference"),
+    ("", "--input-reference", "--inp", "REF_PATH in the environment, where htslib looks"),
+    ("", "--resume", "--resume", "nothing; jobs go on where an earlier attempt ended"),
+    ("", "--resume-or-restart", "--resume-o", "nothing; the rules give it"),
+    ("", "--tmp-dir", "--tm", "scratch"),
+    ("t", "--threads", "--th", "map.threads, or host_cores in the table of GPUs"),
+    ("", "--device", "--dev", "gpu.model and gpu.device"),
+    ("", "--jobs-per-device", "--jo", "jobs_per_gpu in the table of GPUs"),
 )
 
 
