@@ -56,7 +56,8 @@ def new_word_scratch(params: ExtendParams) -> WordScratch:
                 if row[_SCORE] > row[_BEST]:
                     row[_BEST], row[_LENGTH] = row[_SCORE], i + 1
     differ = np.full(_WORDS + 1, ~np.uint64(0))
-    return WordScratch(*np.zeros((2, _WORDS), np.uint64), differ, table.reshape(-1, 3))
+    firsts, lasts = np.zeros((2, _WORDS), np.uint64)
+    return WordScratch(firsts, lasts, differ, table.reshape(-1, 3))
 
 
 @core

@@ -363,35 +363,3 @@ use rule * from mapping as mapping_*
     assert "rule variants:" in run.stdout
     assert "rule mapping_map_sample:" in run.stdout
     assert "rule mapping_all:" not in run.stdout
-
-
-@pytest.mark.medium
-def test_an_importing_workflow_may_give_a_rule_other_resources(tmp_path):
-    """Without a run time; the log says what was asked for all the same."""
-    directory = project(tmp_path)
-    importing = directory / "Snakefile"
-    settings = {"samples": "samples.tsv", "units": "units.tsv"}
-    settings["reference"] = str(DATA / "phix174.fa")
-    importing.write_text(
-        f"""
-module mapping:
-    snakefile: "{ROOT / "workflow" / "Snakefile"}"
-    config: {settings}
-
-use rule * from mapping
-
-use rule fmwave_index from mapping with:
-    resources:
-        mem_mb=1234,
-
-use rule plain_reference from mapping with:
-    resources:
-        mem_mb=1234,
-"""
-    )
-    targets = ("results/index/reference.fmw", "results/reference/reference.fa")
-    run = snakemake(directory, "--", *targets, snakefile=importing)
-    assert run.returncode == 0, run.stdout
-    for rule, threads in (("index", 2), ("plain_reference", 1)):
-        log = (directory / "results" / "logs" / f"{rule}.log").read_text()
-        assert f"asked threads={threads} mem_mb=1234 runtime=\n" in log

@@ -9,8 +9,6 @@ import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
-from snakemake.iocontainers import ResourceList
-
 JOB_NUMBERS = ("SLURM_JOB_ID", "JOB_ID", "LSB_JOBID")  # of Slurm, Grid Engine and LSF
 NUMBER = "^(" + "|".join(JOB_NUMBERS) + ")=[0-9]+$"
 
@@ -21,21 +19,6 @@ JOB = (
     f"exec > {{log:q}} 2>&1; echo \"host $(hostname)\"; env | grep -E '{NUMBER}' || true; "
     "echo asked threads={threads} mem_mb={resources.mem_mb} runtime={resources.runtime}; "
 )
-
-
-def nothing_asked(resources, name):
-    """Return nothing for what JOB formats, where a rule asks for none.
-
-    A workflow that imports a rule with `resources` of its own replaces all of ours. A param with
-    the request would do as well, but Snakemake needs params before it can tell the sizes of inputs.
-    """
-    if name in ("mem_mb", "runtime"):
-        return ""
-    raise AttributeError(name)
-
-
-ResourceList.__getattr__ = nothing_asked  # where there is no attribute
-
 
 # How a scheduler, or a program that got no memory, says so; in the log or in the answer to QUERIES.
 NO_MEMORY = re.compile(

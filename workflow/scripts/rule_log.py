@@ -36,9 +36,8 @@ def start_log(snakemake: Any) -> None:
     for name in JOB_NUMBERS:
         if re.fullmatch("[0-9]+", os.environ.get(name, "")):
             print(f"{name}={os.environ[name]}")
-    requests = {name: getattr(snakemake.resources, name, "") for name in ("mem_mb", "runtime")}
-    asked = " ".join(f"{name}={value}" for name, value in requests.items())
-    print(f"asked threads={snakemake.threads} {asked}")
+    asked = snakemake.resources
+    print(f"asked threads={snakemake.threads} mem_mb={asked.mem_mb} runtime={asked.runtime}")
     sys.stdout.flush()
 
 
