@@ -16,7 +16,15 @@ from numba.extending import overload
 
 from mapper.cuda.api import SIMULATED, cuda, intrinsic
 from mapper.jit.accelerate import core
-from mapper.jit.lanes import lane_before, lane_behind, lane_mask, lane_max, lane_union, lanes_meet
+from mapper.jit.lanes import (
+    lane_before,
+    lane_behind,
+    lane_mask,
+    lane_max,
+    lane_union,
+    lanes_meet,
+    takes_vectors,
+)
 
 WARP = 1 if SIMULATED else 32
 """Lanes of a warp."""
@@ -35,6 +43,12 @@ class WarpLanes(NamedTuple):
 
 def _is_warp(lanes):
     return getattr(lanes, "instance_class", None) is WarpLanes
+
+
+@overload(takes_vectors)
+def _takes_vectors_of_warp(lanes):
+    if _is_warp(lanes):
+        return lambda lanes: False
 
 
 @overload(lane_mask)

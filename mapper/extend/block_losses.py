@@ -35,7 +35,7 @@ import numpy as np
 from mapper.dna import mismatch_word
 from mapper.jit.accelerate import core
 from mapper.jit.intrinsics import leading_zeros, popcount, trailing_zeros
-from mapper.jit.lanes import lane_union
+from mapper.jit.lanes import lane_union, takes_vectors
 
 BLOCK = 8
 
@@ -67,9 +67,15 @@ def block_marks(differ):
     return (all_bits ^ unmarked) & np.uint64(0xF8F8F8F8F8F8F8F8)
 
 
+VECTOR = 8
+"""Diagonals in a vector, or a few: for fewer a compiled loop takes one at a time."""
+
+
 @core
-def matching_blocks(read_planes, word, text_planes, text_pos, n_diagonals):
+def matching_blocks(read_planes, word, text_planes, text_pos, n_diagonals, by_vectors):
     """Compare 64 bases of a read with the text from `text_pos` on, then one base on, and so on.
+
+    `by_vectors`: by whole vectors, of which some diagonals do not count.
 
     Returns
     -------
@@ -88,14 +94,20 @@ def matching_blocks(read_planes, word, text_planes, text_pos, n_diagonals):
         high, next_high = text_planes[w, 1], text_planes[following, 1]
         ambiguous, next_ambiguous = text_planes[w, 2], text_planes[following, 2]
         end = min(np.int32(64), np.int32(first + left_over))
+        begin, stop = first, end
+        if by_vectors:
+            begin, stop = np.int32(first & -VECTOR), np.int32((end + VECTOR - 1) & -VECTOR)
         # Nothing but shifts and logic: a compiler takes several diagonals at a time.
-        for i in range(first, end):
+        for i in range(begin, stop):
             shift = np.uint64(i)
             left = last_bit - shift
             differ = read_low ^ ((low >> shift) | ((next_low << one) << left))
             differ |= read_high ^ ((high >> shift) | ((next_high << one) << left))
             differ |= read_ambiguous | (ambiguous >> shift) | ((next_ambiguous << one) << left)
-            marks |= block_marks(differ)
+            found = block_marks(differ)
+            if by_vectors:
+                found = found if first <= i and i < end else np.uint64(0)
+            marks |= found
         left_over = np.int32(left_over - (end - first))
         first = np.int32(0)
         w = following
@@ -110,7 +122,9 @@ def marks_on(read_planes, word, text_planes, text_pos, n_diagonals, lanes):
     mine = min(share, n_diagonals - first)
     marks = np.uint64(0)
     if mine > 0:
-        marks = matching_blocks(read_planes, word, text_planes, text_pos + first, mine)
+        marks = matching_blocks(
+            read_planes, word, text_planes, text_pos + first, mine, takes_vectors(lanes)
+        )
     return lane_union(marks, lanes)
 
 
@@ -283,11 +297,14 @@ def fill_losses(read_planes, read_word, read_len, text_planes, diagonal, corner,
     word = np.int64(-1)
     differ = mismatches = with_none = with_deletions = with_insertions = np.uint64(0)
     while (block - last) * step <= 0:
-        if block >> 3 != word:
-            # Losses only grow from block to block: stop when they are too large. A warp gets no
-            # such loci, because a thread has screened them.
-            if lanes.n_lanes == 1 and min(min(gapped, here), min(deleted, inserted)) >= enough:
-                return np.int64(enough)
+        is_next = block >> 3 != word
+        # Losses only grow from block to block: stop when they are too large. Threads that wait for
+        # each other look less often. A warp gets no such loci, because a thread has screened them.
+        if (takes_vectors(lanes) or (lanes.n_lanes == 1 and is_next)) and min(
+            min(gapped, here), min(deleted, inserted)
+        ) >= enough:
+            return np.int64(enough)
+        if is_next:
             word = block >> 3
             row, pos = read_word + word, word * 64
             differ = mismatch_word(read_planes, row, 0, text_planes, 0, diagonal + pos)

@@ -35,7 +35,7 @@ from mapper.extend.read import (
 from mapper.extend.ungapped import ungapped_score
 from mapper.extend.wavefront import Wavefronts
 from mapper.jit.accelerate import core
-from mapper.jit.lanes import ONE_LANE, lane_max, lanes_meet
+from mapper.jit.lanes import THREAD_LANE, lane_max, lanes_meet
 
 UNWRITTEN = -1
 """``cigar_end`` of an ungapped alignment whose operations are wanted and not written yet."""
@@ -212,7 +212,7 @@ def screen(text_planes, reads, loci, locus_read, params, penalties, lists, this,
             reads.planes, reads.word_offsets[read] + n_words(read_len) * loci.strand[locus],
             read_len, text_planes, loci.diagonal[locus], loci.window_start[locus],
             loci.window_end[locus], ungapped, target, params, penalties, n_penalties, mine,
-            ONE_LANE,
+            THREAD_LANE,
         )  # fmt: skip
         if worth_extending(bounds, ungapped, target, params):
             lists.loci[1 - turn, cuda.atomic.add(lists.counters, following, 1)] = locus
@@ -279,7 +279,7 @@ def extend_alone(text_planes, reads, loci, locus_read, params, penalties, lists,
         locus = lists.loci[turn, item]
         if not _align_locus(
             text_planes, reads, loci, locus_read[locus], locus, params, penalties, wavefronts,
-            losses, positions, spare_ops, ops, rows, lists.counters, pool_ops, ONE_LANE,
+            losses, positions, spare_ops, ops, rows, lists.counters, pool_ops, THREAD_LANE,
         ):  # fmt: skip
             lists.loci[1 - turn, cuda.atomic.add(lists.counters, following, 1)] = locus
 
@@ -480,7 +480,7 @@ def keep(reads, loci, params, rows, n_found, n_kept, lists, many):
     if n_found[read] > FEW_FOUND:
         lists.reads[cuda.atomic.add(lists.counters, many, 1)] = read
     else:
-        _keep(reads, loci, params, rows, read, n_found, n_kept, ONE_LANE)
+        _keep(reads, loci, params, rows, read, n_found, n_kept, THREAD_LANE)
 
 
 @kernel(128)

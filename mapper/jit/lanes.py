@@ -22,9 +22,18 @@ class Lanes(NamedTuple):
 
     lane: int
     n_lanes: int
+    by_vectors: bool
+    """True on the CPU, which takes several items of a loop at a time."""
 
 
-ONE_LANE = Lanes(0, 1)
+ONE_LANE = Lanes(0, 1, True)
+THREAD_LANE = Lanes(0, 1, False)
+"""A thread of a device."""
+
+
+def takes_vectors(lanes):
+    """Return whether a loop that a compiler vectorises may do more than its share for that."""
+    return getattr(lanes, "by_vectors", False)
 
 
 def lane_mask(flag, lanes):
@@ -59,6 +68,12 @@ def lane_behind(value, lanes):
 def is_one_lane(lanes):
     """Return True if a numba type is that of :class:`Lanes`."""
     return getattr(lanes, "instance_class", None) is Lanes
+
+
+@overload(takes_vectors, inline="always")
+def _takes_vectors_alone(lanes):
+    if is_one_lane(lanes):
+        return lambda lanes: lanes.by_vectors
 
 
 @overload(lane_mask, inline="always")
