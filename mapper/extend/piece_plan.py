@@ -91,11 +91,10 @@ def take_chain(chains, chain, read_len, heads, n_heads, params):
     rival = np.int64(-1)
     for i in range(n_heads):
         common = overlap(start, end, heads.start[i], heads.end[i])
-        if common >= params.overlap * min(
-            end - start, heads.end[i] - heads.start[i]
-        ) and _lies_inside(
+        shorter = min(end - start, heads.end[i] - heads.start[i])
+        if common >= params.overlap * shorter and _lies_inside(
             chains, chain, read_len, heads.start[i], heads.end[i], params.overlap
-        ):  # fmt: skip
+        ):
             rival = heads.head[i]
             break
     if rival < 0:

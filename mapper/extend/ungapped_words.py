@@ -61,11 +61,12 @@ def new_word_scratch(params: ExtendParams) -> WordScratch:
 
 
 @core
-def _from(words, first, pos):
-    """Return the 64 bits from bit `pos` on of words that begin in row `first`."""
-    row = np.uint64(first + (pos >> 6))
+def _block_from(differ, pos):
+    """Return the mismatches of the 8 bases from `pos` on, as a row of the table."""
+    row = np.uint64(pos >> 6)
     one, shift = np.uint64(1), np.uint64(pos & 63)
-    return (words[row] >> shift) | ((words[row + one] << one) << (np.uint64(63) - shift))
+    bits = (differ[row] >> shift) | ((differ[row + one] << one) << (np.uint64(63) - shift))
+    return np.int64(bits & np.uint64(255))
 
 
 @core
@@ -154,8 +155,7 @@ def _cut_right(scratch, corner, room, total, params):
     score = length = np.int64(0)
     best = np.int64(_MOST_LENGTH)
     while length < room and score + 2 * params.match * (room - length) > best >> _LENGTH_BITS:
-        mismatches = np.int64(_from(scratch.differ, 0, corner + length) & np.uint64(255))
-        row = scratch.table[mismatches]
+        row = scratch.table[_block_from(scratch.differ, corner + length)]
         best = _better(best, score, length, row)
         score += row[_SCORE]
         length += _BYTE
@@ -170,7 +170,7 @@ def _cut_left(scratch, corner, total, params):
     while length < corner and score + 2 * params.match * (corner - length) > best >> _LENGTH_BITS:
         pos = corner - length - _BYTE
         if pos >= 0:
-            mismatches = np.int64(_from(scratch.differ, 0, pos) & np.uint64(255))
+            mismatches = _block_from(scratch.differ, pos)
         else:  # what lies before the read differs
             mismatches = np.int64((scratch.differ[0] << np.uint64(-pos)) & np.uint64(255))
             mismatches |= (np.int64(1) << -pos) - 1
