@@ -77,7 +77,7 @@ def measure(cigar_ops, start, end):
 
 @core
 def count_events(cigar_ops, start, end):
-    """Count the columns of ``= X I D`` operations, and those that differ, each gap as one."""
+    """Return the numbers of columns and of differences of ``= X I D``; a gap is one of each."""
     columns, differences = np.int64(0), np.int64(0)
     for i in range(start, end):
         code, length = np.int64(cigar_ops[i] & 15), np.int64(cigar_ops[i] >> 4)

@@ -214,8 +214,8 @@ def align_row_by_words(text_planes, planes, read_word, read_len, loci, locus, pa
                        scratch, ungapped):  # fmt: skip
     """Align one read to one locus as :func:`mapper.extend.read.align_row` does: the same row.
 
-    `scratch` is a :class:`WordScratch`. Long reads, and those that overhang their contig, are left
-    to that function.
+    `scratch` is a :class:`WordScratch`. That function aligns reads of more than LONGEST bases
+    and reads that overhang their contig.
     """
     diagonal = loci.diagonal[locus]
     n = np.int64(-1)

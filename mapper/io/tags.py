@@ -14,8 +14,8 @@ DROPPED_TAGS = (
     "tp", "cm", "de", "cs", "ds",
     "BQ", "CC", "CG", "CM", "CP", "H0", "H1", "H2", "HI", "IH", "NH", "PG", "TS", "UQ",
 )  # fmt: skip
-"""Tags of the input that are dropped: those that fmwave writes itself, and the standard ones that
-describe an alignment."""
+"""Tags that are not copied from the input: fmwave writes them itself, or they describe the alignment
+of the input."""
 
 DUPLICATE_TAGS = ("dt", "do")
 """Tags by which ``samtools markdup`` describes a duplicate. They are dropped from reads with flag

@@ -78,7 +78,7 @@ def _longer_clip(packed, so_far, longest):
 
 @driver
 def longest_clip(cigar_offsets, cigar_ops):
-    """Return the most clipped bases that a record of a batch has before its alignment."""
+    """Return the length of the longest clip before an alignment, of all records of a batch."""
     longest = np.int64(0)
     for i in range(len(cigar_offsets) - 1):
         op, so_far = cigar_offsets[i], np.int64(0)
