@@ -14,8 +14,8 @@ DROPPED_TAGS = (
     "tp", "cm", "de", "cs", "ds",
     "BQ", "CC", "CG", "CM", "CP", "H0", "H1", "H2", "HI", "IH", "NH", "PG", "TS", "UQ",
 )  # fmt: skip
-"""Tags that are not copied from the input: fmwave writes them itself, or they describe the alignment
-of the input."""
+"""Tags that are not copied from the input: fmwave writes them itself, or they describe the input's
+alignment."""
 
 DUPLICATE_TAGS = ("dt", "do")
 """Tags by which ``samtools markdup`` describes a duplicate. They are dropped from reads with flag
