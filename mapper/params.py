@@ -178,6 +178,9 @@ class TwoPieceScoring(NamedTuple):
     gap_extend1: int = 2
     gap_open2: int = 23
     gap_extend2: int = 1
+    ambiguous: int = 1
+    """Of a base beside an ambiguous one, if a mismatch does not cost less: minimap2's. Gaps of N
+    in scaffolds are aligned with each other then, or with as many bases."""
 
 
 class PairParams(NamedTuple):

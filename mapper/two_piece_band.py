@@ -46,6 +46,7 @@ from numba import types
 from numba.extending import overload
 
 from mapper.cigar import EQUAL, D, I, X, append_op
+from mapper.dna import AMBIGUOUS
 from mapper.errors import UsageError
 from mapper.jit.accelerate import core, disjoint_core
 from mapper.jit.lanes import lanes_meet
@@ -97,7 +98,7 @@ def difference_type(scoring: TwoPieceScoring) -> type[np.signedinteger]:
     UsageError
         If 16 bits do not, or if the first piece is the flatter one.
     """
-    a, b, o1, e1, o2, e2 = scoring
+    a, b, o1, e1, o2, e2, _ = scoring
     if e2 > e1:
         raise UsageError(
             f"gap extensions {e1} and {e2}: the second piece of a gap's cost is the flatter one"
@@ -163,6 +164,7 @@ class Costs(NamedTuple):
 
     match: int
     mismatch: int
+    ambiguous: int  # of two symbols of which one is ambiguous
     opening1: int  # of the first symbol of a gap
     opening2: int
     extend1: int  # of each further one
@@ -175,11 +177,18 @@ def costs_of(scoring, gaps_first, like):
     """Return the summands as numbers of the type of `like`."""
     return Costs(
         narrow(scoring.match, like), narrow(-scoring.mismatch, like),
+        narrow(-ambiguous_cost(scoring), like),
         narrow(-scoring.gap_open1 - scoring.gap_extend1, like),
         narrow(-scoring.gap_open2 - scoring.gap_extend2, like),
         narrow(-scoring.gap_extend1, like), narrow(-scoring.gap_extend2, like),
         narrow(1 if gaps_first else 0, like),
     )  # fmt: skip
+
+
+@core
+def ambiguous_cost(scoring):
+    """Return the cost of a symbol beside an ambiguous one."""
+    return min(scoring.ambiguous, scoring.mismatch)
 
 
 @core
@@ -255,7 +264,8 @@ def _fill_blocks(query, ref, left, deletions1, deletions2, above, insertions1, i
     for _ in range(n_blocks):
         for lane in range(lanes.lane, BLOCK, lanes.n_lanes):
             r, c = row + np.uint64(lane), column + np.uint64(lane)
-            matched = costs.match if query[r] == ref[c] else costs.mismatch
+            matched = costs.ambiguous if (query[r] | ref[c]) >= AMBIGUOUS else costs.mismatch
+            matched = costs.match if query[r] == ref[c] else matched
             down, d1, d2, right, i1, i2, origin = two_piece_cell(
                 matched, above[c], insertions1[c], insertions2[c], left[r], deletions1[r],
                 deletions2[r], costs,

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapper.cigar import D, I
 from mapper.dna import n_words
 from mapper.extend.pieces import (
     Path,
@@ -25,6 +24,8 @@ from mapper.extend.pieces import (
     add_alignment,
     add_parts,
     begin_path,
+    behind_op,
+    behind_ops,
     fill_gap,
     op_score,
 )
@@ -33,8 +34,10 @@ from mapper.jit.accelerate import core
 
 
 @core
-def find_dip(ops, first, end, scoring, least):
+def find_dip(ops, first, end, query, text, sides, scoring, least):
     """Find where the score drops by more than `least` below its highest so far, and recovers.
+
+    Operation `first` begins at `query` and `text`.
 
     Returns
     -------
@@ -46,7 +49,8 @@ def find_dip(ops, first, end, scoring, least):
     run = highest = lowest = np.int64(0)
     start, stop = np.int64(first), np.int64(first)
     for i in range(first, end):
-        run += op_score(ops[i], scoring)
+        run += op_score(ops[i], query, text, sides, scoring)
+        query, text = behind_op(ops[i], query, text)
         if run > highest:
             if highest - lowest > least:
                 return start, stop, highest - lowest
@@ -55,16 +59,6 @@ def find_dip(ops, first, end, scoring, least):
         elif run < lowest:
             lowest, stop = run, np.int64(i) + 1
     return np.int64(end), np.int64(end), np.int64(0)
-
-
-@core
-def _behind(ops, first, end, query, text):
-    """Return where operations that begin at `query` and `text` end."""
-    for i in range(first, end):
-        code, length = np.int64(ops[i] & 15), np.int64(ops[i] >> 4)
-        query += 0 if code == D else length
-        text += 0 if code == I else length
-    return query, text
 
 
 @core
@@ -121,11 +115,13 @@ def split_at_inversions(ops, n_ops, row, n_found, sides, scoring, params, space,
     after = first
     at_query, at_text = query, text
     while True:
-        start, stop, drop = find_dip(ops, after, end, scoring, params.inversion_drop)
+        start, stop, drop = find_dip(
+            ops, after, end, at_query, at_text, sides, scoring, params.inversion_drop
+        )
         if stop == end:
             return np.int64(n_found), np.int64(n_ops)
-        dip_query, dip_text = _behind(ops, after, start, at_query, at_text)
-        at_query, at_text = _behind(ops, start, stop, dip_query, dip_text)
+        dip_query, dip_text = behind_ops(ops, after, start, at_query, at_text)
+        at_query, at_text = behind_ops(ops, start, stop, dip_query, dip_text)
         after = stop
         longest = max(at_query - dip_query, at_text - dip_text)
         if longest > params.max_extension or n_found + 2 > most:

@@ -10,7 +10,8 @@ Anchors are runs of matches as they are. Between two of them both sequences are 
   become alignments of their own.
 
 A long gap is a rare event, but one: it counts as one of LONG_GAP bases in scores, so that deletions
-and insertions of any length stay in one alignment, if chaining has joined them.
+and insertions of any length stay in one alignment, if chaining has joined them. So counts a run of
+ambiguous bases, as between the contigs of a scaffold.
 
 Both ends of a part are trimmed to where its score is highest.
 """
@@ -21,15 +22,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mapper.cigar import EQUAL, D, I, X, append_op, left_align
-from mapper.dna import unpack
+from mapper.cigar import EQUAL, D, I, X, append_op, base_at, left_align
+from mapper.dna import AMBIGUOUS, unpack
 from mapper.extend.two_piece import PIECE_OK, PIECE_UNPROVEN, extend_piece, fill_piece
 from mapper.jit.accelerate import core
 from mapper.jit.lanes import ONE_LANE
-from mapper.two_piece_band import gap_cost
+from mapper.two_piece_band import ambiguous_cost, gap_cost
 
 LONG_GAP = 100
-"""Length at which the cost of a gap stops growing."""
+"""Length at which the cost of a gap, or of a run of ambiguous bases, stops growing."""
 
 NO_OP = 15
 
@@ -178,19 +179,52 @@ def extend_end(sides, path, backward, scoring, params, space, scratch, ops):
 
 
 @core
-def op_score(op, scoring):
-    """Return the score of an operation, negative for differences."""
+def _count_ambiguous(sides, query, text, n):
+    """Return in how many of n columns without gaps one base or both are ambiguous."""
+    found = np.int64(0)
+    for i in range(n):
+        base = base_at(sides.query_planes, sides.query_word, query + i)
+        beside = base_at(sides.text_planes, np.int64(0), text + i)
+        found += np.int64(base == AMBIGUOUS or beside == AMBIGUOUS)
+    return found
+
+
+@core
+def op_score(op, query, text, sides, scoring):
+    """Return the score of an operation that begins at `query` and `text`; differences lower it."""
     code, length = np.int64(op & 15), np.int64(op >> 4)
     if code == EQUAL:
         return scoring.match * length
     if code == X:
-        return -scoring.mismatch * length
+        n_ambiguous = _count_ambiguous(sides, query, text, length)
+        cost = ambiguous_cost(scoring) * min(n_ambiguous, np.int64(LONG_GAP))
+        return -scoring.mismatch * (length - n_ambiguous) - cost
     return -gap_cost(min(length, np.int64(LONG_GAP)), scoring)
 
 
 @core
-def next_part(ops, first, end, scoring, z_drop):
+def behind_op(op, query, text):
+    """Return where an operation that begins at `query` and `text` ends."""
+    code, length = np.int64(op & 15), np.int64(op >> 4)
+    return query + (0 if code == D else length), text + (0 if code == I else length)
+
+
+@core
+def behind_ops(ops, first, end, query, text):
+    """Return where operations that begin at `query` and `text` end."""
+    for i in range(first, end):
+        query, text = behind_op(ops[i], query, text)
+    return query, text
+
+
+@core
+def next_part(ops, first, end, query, text, sides, scoring, z_drop):
     """Find the next part of a path, from operation `first` on, that is one alignment.
+
+    Parameters
+    ----------
+    query, text
+        Where operation `first` begins.
 
     Returns
     -------
@@ -206,7 +240,8 @@ def next_part(ops, first, end, scoring, z_drop):
             if highest > 0:
                 return start, stop, np.int64(i)
             run, start = np.int64(0), np.int64(i)
-        run += op_score(ops[i], scoring)
+        run += op_score(ops[i], query, text, sides, scoring)
+        query, text = behind_op(ops[i], query, text)
         if run > highest:
             highest, stop = run, np.int64(i) + 1
         elif highest - run > z_drop:
@@ -227,11 +262,9 @@ def add_alignment(ops, first, stop, query, text, strand, ref_id, sides, scoring,
     score, edits = np.int64(0), np.int64(0)
     query_end, text_end = query, text
     for i in range(stop - first):
-        code, length = np.int64(part[i] & 15), np.int64(part[i] >> 4)
-        score += op_score(part[i], scoring)
-        edits += 0 if code == EQUAL else length
-        query_end += 0 if code == D else length
-        text_end += 0 if code == I else length
+        score += op_score(part[i], query_end, text_end, sides, scoring)
+        edits += 0 if part[i] & 15 == EQUAL else np.int64(part[i] >> 4)
+        query_end, text_end = behind_op(part[i], query_end, text_end)
     found.strand[n_found] = strand
     found.ref_id[n_found] = ref_id
     found.text_start[n_found] = text
@@ -252,18 +285,17 @@ def add_parts(ops, first, end, query, text, strand, ref_id, sides, scoring, para
 
     Those below the lowest score are left out, and those beyond the first `most`, too.
     """
-    at = np.int64(first)
     following = np.int64(first)
     while following < end and n_found < most:
-        start, stop, following = next_part(ops, following, end, scoring, params.z_drop)
-        while at < start:
-            code, length = np.int64(ops[at] & 15), np.int64(ops[at] >> 4)
-            query += 0 if code == D else length
-            text += 0 if code == I else length
-            at += 1
+        first = following
+        start, stop, following = next_part(
+            ops, first, end, query, text, sides, scoring, params.z_drop
+        )
         if stop > start:
+            at_query, at_text = behind_ops(ops, first, start, query, text)
             add_alignment(
-                ops, start, stop, query, text, strand, ref_id, sides, scoring, found, n_found
+                ops, start, stop, at_query, at_text, strand, ref_id, sides, scoring, found, n_found
             )
             n_found += found.score[n_found] >= params.min_score
+        query, text = behind_ops(ops, first, following, query, text)
     return n_found

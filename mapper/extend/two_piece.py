@@ -41,6 +41,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mapper.cigar import EQUAL, D, I, X, append_op
+from mapper.dna import AMBIGUOUS
 from mapper.jit.accelerate import core, disjoint_core
 from mapper.jit.intrinsics import trailing_zeros
 from mapper.jit.lanes import lane_mask, lane_max, lanes_meet
@@ -49,6 +50,7 @@ from mapper.two_piece_band import (
     BLOCK,
     BandShape,
     BandSpace,
+    ambiguous_cost,
     band_around,
     band_symbols,
     begin_band,
@@ -85,8 +87,8 @@ SECOND_ROWS = 8 * BLOCK
 FIRST_ROWS_EXTENDED, SECOND_ROWS_EXTENDED = BLOCK, 4 * BLOCK
 """Of the first bands of an extension, and so diagonals on each side."""
 
-_AMBIGUOUS = 4
 _AMBIGUOUS_REF = 5
+"""An ambiguous base of the reference, so that it does not match one of the read."""
 
 # --- workspace ---
 
@@ -135,7 +137,7 @@ def _write_symbols(space, shape, query, query_from, query_step, ref, ref_from, r
     last = shape.ref_len + shape.n_rows - 1
     for j in range(lanes.lane, shape.ref_len, lanes.n_lanes):
         base = ref[ref_from + j * ref_step]
-        space.ref[last - j] = _AMBIGUOUS_REF if base == _AMBIGUOUS else base
+        space.ref[last - j] = _AMBIGUOUS_REF if base == AMBIGUOUS else base
     lanes_meet(lanes)
 
 
@@ -157,15 +159,37 @@ def _reverse(ops, start, end):
 
 @core
 def _differs(a, b):
-    return a != b or a == _AMBIGUOUS
+    return a != b or a == AMBIGUOUS
+
+
+class Losses(NamedTuple):
+    """What two symbols score less than a match."""
+
+    mismatch: int
+    ambiguous: int
 
 
 @core
-def _count_mismatches(query, query_start, ref, ref_start, n):
-    found = np.int64(0)
+def _losses_of(scoring):
+    return Losses(
+        np.int64(scoring.match + scoring.mismatch),
+        np.int64(scoring.match + ambiguous_cost(scoring)),
+    )
+
+
+@core
+def _loss(a, b, losses):
+    lost = losses.mismatch if a != b else np.int64(0)
+    return losses.ambiguous if a | b >= AMBIGUOUS else lost
+
+
+@core
+def _sum_losses(query, query_start, ref, ref_start, n, losses):
+    """Return what n symbols without gaps score less than matches."""
+    lost = np.int64(0)
     for i in range(n):
-        found += np.int64(_differs(query[query_start + i], ref[ref_start + i]))
-    return found
+        lost += _loss(query[query_start + i], ref[ref_start + i], losses)
+    return lost
 
 
 @core
@@ -184,21 +208,22 @@ def _append_diagonal(query, query_start, ref, ref_start, n, ops, n_ops):
 
 
 @core
-def _best_break(query, query_start, n, ref, ref_start, m):
-    """Return the mismatches of the best alignment with one gap, and how much lies before it.
+def _best_break(query, query_start, n, ref, ref_start, m, scoring):
+    """Return what the best alignment with one gap loses beside it, and how much lies before it.
 
     Of equals the leftmost gap.
     """
     short = min(n, m)
     behind_query, behind_ref = query_start + n - short, ref_start + m - short
-    now = _count_mismatches(query, behind_query, ref, behind_ref, short)
-    fewest, place = now, np.int64(0)
+    losses = _losses_of(scoring)
+    now = _sum_losses(query, behind_query, ref, behind_ref, short, losses)
+    least, place = now, np.int64(0)
     for i in range(short):
-        now += np.int64(_differs(query[query_start + i], ref[ref_start + i]))
-        now -= np.int64(_differs(query[behind_query + i], ref[behind_ref + i]))
-        if now < fewest:
-            fewest, place = now, np.int64(i + 1)
-    return fewest, place
+        now += _loss(query[query_start + i], ref[ref_start + i], losses)
+        now -= _loss(query[behind_query + i], ref[behind_ref + i], losses)
+        if now < least:
+            least, place = now, np.int64(i + 1)
+    return least, place
 
 
 @core
@@ -444,12 +469,12 @@ def _join_if_any(query, query_start, n, ref, ref_start, m, reach, scoring, space
 
 @core
 def _ends_at_the_end(query, query_start, ref, ref_start, n, backward, end_bonus, scoring):
-    """Return True if n symbols without gaps, at most one a mismatch, are the best extension."""
-    mismatches = _count_mismatches(query, query_start, ref, ref_start, n)
-    if mismatches == 0:
+    """Return True if n symbols without gaps, at most one a difference, are the best extension."""
+    losses = _losses_of(scoring)
+    lost = _sum_losses(query, query_start, ref, ref_start, n, losses)
+    if lost == 0:
         return True
-    lost = scoring.match + scoring.mismatch
-    if mismatches > 1 or lost >= gap_cost(np.int64(1), scoring):
+    if lost >= gap_cost(np.int64(1), scoring):
         return False
     before = np.int64(0)
     step, at, ref_at = np.int64(1), query_start, ref_start
@@ -457,6 +482,8 @@ def _ends_at_the_end(query, query_start, ref, ref_start, n, backward, end_bonus,
         step, at, ref_at = np.int64(-1), query_start + n - 1, ref_start + n - 1
     while not _differs(query[at + step * before], ref[ref_at + step * before]):
         before += 1
+    if _loss(query[at + step * before], ref[ref_at + step * before], losses) != lost:
+        return False
     return scoring.match * before <= scoring.match * n - lost + end_bonus
 
 
@@ -585,7 +612,8 @@ def fill_piece(
     Parameters
     ----------
     query, ref
-        Codes of bases, uint8: 0 to 3, and 4 for an ambiguous one, which matches nothing.
+        Codes of bases, uint8: 0 to 3, and 4 for an ambiguous one, which matches nothing, and costs
+        ``scoring.ambiguous``.
     query_start, query_end, ref_start, ref_end
         The pieces, half-open.
     scoring
@@ -608,10 +636,8 @@ def fill_piece(
     short, goal = min(n, m), m - n
     if len(ops) < 4:
         return np.int8(PIECE_NO_OPS), zero, zero
-    mismatches, place = _best_break(query, query_start, n, ref, ref_start, m)
-    score = scoring.match * (short - mismatches) - scoring.mismatch * mismatches
-    score -= gap_cost(abs(goal), scoring)
-    lost = (scoring.match + scoring.mismatch) * mismatches
+    lost, place = _best_break(query, query_start, n, ref, ref_start, m, scoring)
+    score = scoring.match * short - lost - gap_cost(abs(goal), scoring)
     extra = _least_extra(goal, scoring)
     # The matrix would have the same path: without a gap even if another loses as much.
     if short == 0 or lost < extra or (goal == 0 and lost == extra):
@@ -691,15 +717,14 @@ def extend_piece(
         if backward:
             at, ref_at = np.int64(query_end - n), np.int64(ref_end - n)
         if _ends_at_the_end(query, at, ref, ref_at, n, backward, end_bonus, scoring):
-            mismatches = _count_mismatches(query, at, ref, ref_at, n)
+            lost = _sum_losses(query, at, ref, ref_at, n, _losses_of(scoring))
             n_ops = zero
             if lanes.lane == 0:
                 n_ops = _append_diagonal(query, at, ref, ref_at, n, ops, zero)
             n_ops = _from_first(n_ops, lanes)
             if n_ops < 0:
                 return np.int8(PIECE_NO_OPS), zero, zero, zero, zero
-            score = scoring.match * (n - mismatches) - scoring.mismatch * mismatches
-            return np.int8(PIECE_OK), n_ops, score, n, n
+            return np.int8(PIECE_OK), n_ops, scoring.match * n - lost, n, n
     query_from, ref_from = np.int64(query_start), np.int64(ref_start)
     if backward:
         query_from, ref_from = np.int64(query_end - 1), np.int64(ref_end - 1)

@@ -452,6 +452,33 @@ def test_variants_of_an_assembly_have_their_ends(tmp_path: Path) -> None:
     assert found == planted and len(planted) > 60
 
 
+def test_gaps_of_scaffolds_are_aligned_as_mismatches(long_world: LongWorld, tmp_path: Path) -> None:
+    """N beside N, as many as there are; more N beside fewer; N beside bases, of any length."""
+    with_gap, whole = long_world.genome["c2"], long_world.genome["c1"]
+    assert with_gap[9000:9300] == "N" * 300
+    left, right = with_gap[2000:9000], with_gap[9300:16_000]
+    scaffolds = {
+        "same": (left + "N" * 300 + right, {0: 14_000}),
+        "fewer": (left + "N" * 100 + right, {0: 13_800, 2: 200}),
+        "more": (left + "N" * 450 + right, {0: 14_000, 1: 150}),
+        "bases": (whole[1000:6000] + "N" * 100 + whole[6100:12_000], {0: 11_000}),
+        "many": (whole[1000:9000] + "N" * 3000 + whole[12_000:20_000], {0: 19_000}),
+    }
+    reads = [read_of(name, letters) for name, (letters, _) in scaffolds.items()]
+    reads += [read_of(f"{read.name}_reverse", opposite(read.letters)) for read in reads]
+    for preset_name in ("asm", "hifi", "ont"):
+        records = checked(long_world, tmp_path, reads, preset_name)
+        assert [r.query_name for r in records] == [read.name for read in reads]
+        for record in records:
+            _, wanted = scaffolds[record.query_name.removesuffix("_reverse")]
+            found: dict[int, int] = {}
+            for op, n in record.cigartuples:
+                found[op] = found.get(op, 0) + n
+            assert found == wanted and record.mapping_quality >= 50
+            gaps = [n for op, n in record.cigartuples if op in (1, 2)]
+            assert len(gaps) == len(wanted) - 1
+
+
 def test_both_sides_of_a_long_deletion_are_found(long_world: LongWorld, tmp_path: Path) -> None:
     """The gap costs more than the bases of one side, but less than those of the other."""
     text = long_world.genome["c1"]

@@ -158,6 +158,29 @@ def test_gaps_are_as_far_left_as_they_can(query: str, ref: str, cigar: str) -> N
     assert fill(query, ref).cigar == cigar
 
 
+@pytest.mark.parametrize("scoring", [SCORINGS[0], SCORINGS[2]], ids=str)
+@pytest.mark.parametrize("beside", ["N", "ACGTTGCA"])
+def test_ambiguous_bases_lie_beside_as_many(scoring: Scoring, beside: str) -> None:
+    """Between the contigs of a scaffold."""
+    left, right = "ACGTTGCATCAGTTG", "CCATGACTTAGCAAT"
+    query, ref = f"{left}{'N' * 104}{right}", left + beside * (104 // len(beside)) + right
+    score = 30 * scoring.match - 104
+    for one, other in ((query, ref), (ref, query)):
+        assert fill(one, other, scoring) == (PIECE_OK, score, "15=104X15=")
+        found = extend(one, other, scoring)
+        assert found.score == max(score, 15 * scoring.match)
+    longer = left + "N" * 160 + right
+    found = fill(query, longer, scoring)
+    assert found.score == score - scoring.gap(56) and found.status == PIECE_OK
+    check_filled(query, longer, scoring, found)
+
+
+def test_an_ambiguous_base_costs_no_more_than_a_mismatch() -> None:
+    scoring = Scoring(2, 0, 3, 1, 5, 1)
+    found = fill("ACNTA", "ACGTA", scoring, space_for(scoring))
+    assert found == (PIECE_OK, 8, "2=1X2=")
+
+
 def test_a_gap_takes_the_cheaper_piece() -> None:
     """12 + 2 n up to 11 bases, 23 + n from there on."""
     for size in (1, 10, 11, 12, 40):
@@ -171,7 +194,7 @@ def test_a_gap_takes_the_cheaper_piece() -> None:
 def test_long_pieces_equal_pywfa(length: int) -> None:
     pywfa = pytest.importorskip("pywfa", reason="pywfa is not installed")
     rng = np.random.default_rng(length)
-    a, b, o1, e1, o2, e2 = SCORINGS[0]
+    a, b, o1, e1, o2, e2, _ = SCORINGS[0]
     # score = (a (n + m) - penalty) / 2 of the match-bonus transformation
     peer = pywfa.WavefrontAligner(
         distance="affine2p", mismatch=2 * (a + b), gap_opening=2 * o1, gap_extension=2 * e1 + a,
@@ -361,9 +384,10 @@ def test_extensions_of_equal_letters(backward: bool) -> None:
     query, ref = (text[-200:], text) if backward else (text[:200], text)
     assert extend(query, ref, backward=backward, z_drop=100) == (PIECE_OK, 400, "200=", 200, 200)
     at = 150 if backward else 50
-    other = query[:at] + "N" + query[at + 1 :]
-    found = extend(other, ref, backward=backward, z_drop=100)
-    assert found == (PIECE_OK, 390, f"{at}=1X{199 - at}=", 200, 200)
+    for letter, score in (("ACGT"["TGCA".index(query[at])], 390), ("N", 397)):
+        other = query[:at] + letter + query[at + 1 :]
+        found = extend(other, ref, backward=backward, z_drop=100)
+        assert found == (PIECE_OK, score, f"{at}=1X{199 - at}=", 200, 200)
 
 
 @DIRECTIONS

@@ -21,8 +21,8 @@ from tests.naive.two_piece import Scoring
 
 COMPLEMENT = dict(zip("ACGTNMRSVWYHKDB", "TGCANKYSBWRDMHV", strict=True))
 MAX_XA = 5
-SHORT_READS = Scoring(1, 4, 6, 1, 6, 1)
-LONG_GAP = 100  # gaps of long reads count as no longer
+SHORT_READS = Scoring(1, 4, 6, 1, 6, 1, ambiguous=None)
+LONG_GAP = 100  # gaps of long reads, and runs of ambiguous bases, count as no longer
 
 
 class Walk(NamedTuple):
@@ -72,15 +72,18 @@ def walk(
             md, run = f"{md}{run}^{contig[j : j + n]}", 0
             j, distance, score = j + n, distance + n, score - scoring.gap(min(n, longest))
         else:
+            n_ambiguous = 0  # since the last match
             for _ in range(n):
                 equal = same(letters[i], contig[j])
                 if op in "=X" and equal != (op == "="):
                     return f"CIGAR {cigar} is not so at base {i}"
                 if equal:
-                    run, score = run + 1, score + scoring.match
+                    run, score, n_ambiguous = run + 1, score + scoring.match, 0
                 else:
-                    md, run = f"{md}{run}{contig[j]}", 0
-                    distance, score = distance + 1, score - scoring.mismatch
+                    md, run, distance = f"{md}{run}{contig[j]}", 0, distance + 1
+                    n_ambiguous += letters[i] not in "ACGT" or contig[j] not in "ACGT"
+                    if n_ambiguous <= longest:
+                        score -= scoring.difference(letters[i], contig[j])
                 i, j = i + 1, j + 1
     return Walk(end, distance, score, f"{md}{run}")
 

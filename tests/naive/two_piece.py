@@ -1,6 +1,7 @@
 """Alignment with two-piece gap costs by the full matrix, from letters alone.
 
-Without another rule, every letter but A, C, G and T matches nothing, not even itself.
+Without another rule, every letter but A, C, G and T is ambiguous and matches nothing, not even
+itself; beside one, a mismatch may cost less.
 """
 
 from __future__ import annotations
@@ -22,6 +23,13 @@ class Scoring(NamedTuple):
     e1: int = 2
     o2: int = 23
     e2: int = 1
+    ambiguous: int | None = 1  # None: as a mismatch
+
+    def difference(self, a: str, b: str) -> int:
+        is_ambiguous = a not in "ACGT" or b not in "ACGT"
+        if self.ambiguous is None or not is_ambiguous:
+            return self.mismatch
+        return min(self.ambiguous, self.mismatch)
 
     def gap(self, n: int) -> int:
         return min(self.o1 + n * self.e1, self.o2 + n * self.e2) if n else 0
@@ -52,8 +60,9 @@ def all_scores(
                     insertions[p][j] = max(scores[i - 1][j] - o, insertions[p][j]) - e
                 ways += [deletions[p], insertions[p][j]]
             if i and j:
-                equal = matches(query[i - 1], ref[j - 1])
-                ways.append(scores[i - 1][j - 1] + (scoring.match if equal else -scoring.mismatch))
+                a, b = query[i - 1], ref[j - 1]
+                score = scoring.match if matches(a, b) else -scoring.difference(a, b)
+                ways.append(scores[i - 1][j - 1] + score)
             row.append(max(ways))
         scores.append(row)
     return scores
@@ -114,8 +123,8 @@ def replay(cigar: str, query: str, ref: str, scoring: Scoring, matches: Same = s
         if op in "=X":
             for _ in range(length):
                 assert matches(query[i], ref[j]) == (op == "="), (cigar, i, j)
+                score += scoring.match if op == "=" else -scoring.difference(query[i], ref[j])
                 i, j = i + 1, j + 1
-            score += length * (scoring.match if op == "=" else -scoring.mismatch)
         else:
             score -= scoring.gap(length)
             i, j = (i + length, j) if op == "I" else (i, j + length)

@@ -308,7 +308,7 @@ def _scaled(penalties: tuple[int, ...]) -> tuple[AffinePenalties | TwoPieceScori
     o1, e1, o2, e2 = gaps
     if e2 > e1:
         o1, e1, o2, e2 = o2, e2, o1, e1
-    return TwoPieceScoring(0, x, o1, e1, o2, e2), scale
+    return TwoPieceScoring(0, x, o1, e1, o2, e2, ambiguous=x), scale
 
 
 DEFAULT_SCORES = (1, 4, 6, 1)

@@ -283,14 +283,16 @@ def align_two_piece_pairs(
 @driver
 def align_one_two_piece(letters, n_query, query_codes, ref_codes, as_bytes, want_path, row,
                         differences, query_begin, query_end, ref_begin, ref_end, mismatch, gap_open,
-                        gap_extend, second_open, second_extend, scale, max_penalty,
+                        gap_extend, second_open, second_extend, ambiguous, scale, max_penalty,
                         max_cells):  # fmt: skip
     """Align two strings (``single.py``); the numbers are :func:`align_two_piece_pairs`'s."""
     coded, row[BAD] = code_one(letters, n_query, query_codes, ref_codes, as_bytes)
     columns = columns_of_row(row)
     if row[BAD] >= 0:
         return np.empty(0, np.uint8)
-    scoring = TwoPieceScoring(0, mismatch, gap_open, gap_extend, second_open, second_extend)
+    scoring = TwoPieceScoring(
+        0, mismatch, gap_open, gap_extend, second_open, second_extend, ambiguous
+    )
     free = Ends(query_begin, query_end, ref_begin, ref_end)
     ops = align_two_piece_pairs(
         coded, free, scoring, scale, max_penalty, max_cells, want_path, differences, columns,

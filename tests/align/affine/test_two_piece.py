@@ -35,7 +35,7 @@ PENALTIES = [
 
 
 def scoring_of(penalties: tuple[int, ...]) -> Scoring:
-    return Scoring(0, *penalties)
+    return Scoring(0, *penalties, ambiguous=None)
 
 
 def both(pairs, penalties=WFA2, symbols: str = "dna", **options):
