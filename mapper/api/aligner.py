@@ -181,6 +181,8 @@ class Aligner:
         self._folder: Path | None = None
         """Directory of the index, if it was given."""
         if not isinstance(index, Index):
+            if not isinstance(index, str | os.PathLike):
+                raise UsageError(f"index={index!r}: the path of an index, or an Index, is expected")
             self._folder = Path(index).resolve() if Path(index).is_dir() else None
             index, checks = _open(index)
         self.index = index

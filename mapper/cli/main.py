@@ -171,6 +171,8 @@ def _main(argv: Sequence[str]) -> int:
             return _fail(problem, ResourceError.exit_status, debug)
         if problem := _problem_of_driver(error):
             return _fail(problem, DeviceError.exit_status, debug)
+        if problem := _problem_of_links(error):
+            return _fail(problem, MapperError.exit_status, debug)
         raise
     finally:
         signals.stop_raising()
@@ -182,6 +184,14 @@ def _problem_of_driver(error: Exception) -> str:
     if api is None or not api.is_driver_error(error):
         return ""
     return f"{api.problem_of(error)}; --device cpu does without a device"
+
+
+def _problem_of_links(error: Exception) -> str:
+    """Return the message for links that lead to each other; empty for any other error."""
+    # What Path.resolve() raises before Python 3.13; later the system refuses to open the file.
+    if isinstance(error, RuntimeError) and str(error).startswith("Symlink loop from"):
+        return f"{str(error)[len('Symlink loop from '):]}: is a link that leads to itself"
+    return ""
 
 
 def entry() -> NoReturn:

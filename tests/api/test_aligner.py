@@ -503,6 +503,12 @@ def test_options_that_are_refused(phix, options, message) -> None:
         mapper.Aligner(phix.index, **{"device": "cpu"} | options)
 
 
+@pytest.mark.parametrize("index", [None, 3, b"x.fmw"])
+def test_an_index_is_a_path(index: object) -> None:
+    with pytest.raises(mapper.UsageError, match=r"index=.*: the path of an index, or an Index"):
+        mapper.Aligner(index, device="cpu")  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("size", "message"),
     [((), "MEAN"), (5, "insert_size=5: MEAN of at least 20"), ("350", "insert_size='350'"),
