@@ -190,7 +190,7 @@ def _problem_of_links(error: Exception) -> str:
     """Return the message for links that lead to each other; empty for any other error."""
     # What Path.resolve() raises before Python 3.13; later the system refuses to open the file.
     if isinstance(error, RuntimeError) and str(error).startswith("Symlink loop from"):
-        return f"{str(error)[len('Symlink loop from '):]}: is a link that leads to itself"
+        return f"{str(error)[len('Symlink loop from ') :]}: is a link that leads to itself"
     return ""
 
 
