@@ -25,6 +25,7 @@ from mapper.extend.pieces import (
     PieceScratch,
     Sides,
     add_parts,
+    ambiguous_columns,
     anchor_behind,
     append_run,
     begin_path,
@@ -32,20 +33,20 @@ from mapper.extend.pieces import (
     fill_gap,
 )
 from mapper.extend.read import FOUND_TYPES, OPS_FULL, Found
-from mapper.extend.two_piece import new_piece_space
+from mapper.extend.two_piece import MOST_CELLS, new_piece_space
 from mapper.index.reference import ContigBounds, contig_bounds
 from mapper.jit.accelerate import core, driver, grown, step
 from mapper.jit.lanes import ONE_LANE
 from mapper.params import LongParams
 
-N_CELLS = 1 << 24
+N_CELLS = MOST_CELLS
 """Bytes of a thread for the way back through a piece. Part of the method: a piece that needs more
 has no alignment, and the read is split there."""
 
 LEAST_FOUND, BASES_PER_FOUND = 256, 1000
 """A read has at most so many alignments, and one more for so many of its bases."""
 
-N_COLUMNS = 12
+N_COLUMNS = 13
 """Columns of an alignment: eight of an AlignmentBatch, the end of its operations, its support."""
 
 
@@ -55,6 +56,7 @@ class ChainSupport(NamedTuple):
     chain_score: np.ndarray  # int32 (n_alignments,): of its chain
     second_score: np.ndarray  # int32: of the best chain that competes with it, or 0
     n_anchors: np.ndarray  # int32: anchors of its chain that lie in it
+    n_ambiguous: np.ndarray  # int32: columns without a gap of which one base or both are ambiguous
 
 
 @core
@@ -201,12 +203,13 @@ def _align_chain(chains, chain, sides, scoring, params, done, space, scratch, op
 
 @step
 def _share_of_chain(chains, chain, found, i):
-    """Return the part of a chain's score that an alignment has, by its share of the bases."""
-    first, end = chains.anchor_offsets[chain], chains.anchor_offsets[chain + 1]
-    covered = np.int64(chains.query_start[end - 1]) + chains.length[end - 1]
-    covered -= chains.query_start[first]
-    part = min(np.int64(found.query_end[i]) - found.query_start[i], covered)
-    return chains.score[chain] * part // covered
+    """Return the part of a chain's score that an alignment has, by its share of the anchors."""
+    part = whole = np.int64(0)
+    for anchor in range(chains.anchor_offsets[chain], chains.anchor_offsets[chain + 1]):
+        start, length = np.int64(chains.query_start[anchor]), np.int64(chains.length[anchor])
+        whole += length
+        part += overlap(start, start + length, found.query_start[i], found.query_end[i])
+    return chains.score[chain] * part // whole
 
 
 @step
@@ -297,6 +300,15 @@ def _align_read(chains, first_chain, end_chain, whole, read_len, contigs, scorin
             if not is_inverted:
                 score = _share_of_chain(chains, chain, found, i)
                 n_anchors = np.int64(_anchors_inside(chains, chain, found, i))
+            word = whole.query_word + (n_words(read_len) if found.strand[i] else 0)
+            own = Sides(
+                whole.query_planes, word, read_len, whole.text_planes, sides.text_start,
+                sides.text_end,
+            )  # fmt: skip
+            support.n_ambiguous[i] = ambiguous_columns(
+                ops, found.cigar_start[i], found.cigar_end[i], found.query_start[i],
+                found.text_start[i], own,
+            )  # fmt: skip
             add_head(heads, i, start, end, score, rival, is_inverted)
             support.chain_score[i] = score
             support.second_score[i] = 0
@@ -360,6 +372,7 @@ def _align_reads(base_offsets, planes, word_offsets, text_planes, chains, contig
             rows[total, 9] = support.chain_score[i]
             rows[total, 10] = support.second_score[i]
             rows[total, 11] = support.n_anchors[i]
+            rows[total, 12] = support.n_ambiguous[i]
             total += 1
         offsets[read + 1] = total
     return offsets, rows, all_ops, n_all_ops

@@ -218,6 +218,20 @@ def behind_ops(ops, first, end, query, text):
 
 
 @core
+def ambiguous_columns(ops, first, end, query, text, sides):
+    """Return how many columns without a gap have one ambiguous base or two.
+
+    Operations first:end begin at `query` and `text`.
+    """
+    found = np.int64(0)
+    for i in range(first, end):
+        if ops[i] & 15 == X:
+            found += _count_ambiguous(sides, query, text, np.int64(ops[i] >> 4))
+        query, text = behind_op(ops[i], query, text)
+    return found
+
+
+@core
 def next_part(ops, first, end, query, text, sides, scoring, z_drop):
     """Find the next part of a path, from operation `first` on, that is one alignment.
 

@@ -76,7 +76,8 @@ PIECE_NO_OPS = 3
 
 PROVEN_CELLS = 1 << 23
 """A proof may take a band of so many cells, about 2 ms: that of any piece of 4,096 symbols."""
-MOST_CELLS = 48 << 20
+MOST_CELLS = 1 << 24
+"""A band of more is not tried where a narrower one has an alignment."""
 JOIN_ROWS = 128
 LONG_GAP = 4 * JOIN_ROWS
 """At least so that both bands of a join have no diagonal in common, nor neighbouring ones."""

@@ -72,7 +72,8 @@ def long_quality(read_len, score, second, n_near, chain_score, second_chain, ide
     chain_score, second_chain
         The same of chains, in matched bases.
     identity
-        Share of its columns that match, each gap counted as one: a long one is one event.
+        Share of its columns that match, without those of ambiguous bases, and with each gap counted
+        as one: a long one is one event.
     unique
         Share of the read's chained bases in those and the ones left out as too frequent.
     match, mismatch
@@ -148,6 +149,8 @@ def _place(names, name_offsets, base_offsets, alignments, support, frequent, par
             columns, differences = count_events(
                 alignments.cigar_ops, alignments.cigar_offsets[i], alignments.cigar_offsets[i + 1]
             )
+            columns -= support.n_ambiguous[i]
+            differences -= support.n_ambiguous[i]
             second_chain = max(second_chain, np.int64(least_chain))
             quality = long_quality(
                 read_len, np.int64(alignments.score[i]), np.int64(sub_score[i]), n_near,

@@ -479,6 +479,27 @@ def test_gaps_of_scaffolds_are_aligned_as_mismatches(long_world: LongWorld, tmp_
             assert len(gaps) == len(wanted) - 1
 
 
+def test_long_gaps_of_scaffolds_do_not_lower_qualities(tmp_path: Path) -> None:
+    """However long, and however short what lies beside them."""
+    rng = np.random.default_rng(14)
+    text = random_letters(rng, 130_000)
+    write_fasta(tmp_path / "g.fa", {"c": text})
+    index = build_index(tmp_path / "g.fa", tmp_path / "g.fmw")
+    reads = []
+    for flank in (400, 1000, 5000):
+        for n in (1, 30, 6000, 33_000, 60_000, 99_000):
+            letters = text[2000 : 2000 + flank] + "N" * n
+            letters += text[2000 + flank + n : 2000 + 2 * flank + n]
+            reads.append(read_of(f"{flank}_{n}", letters if n % 4 else opposite(letters)))
+    write_fastq(tmp_path / "r.fq", reads)
+    map_to(index, tmp_path / "out.sam", str(tmp_path / "r.fq"), params=preset("asm"))
+    records = records_of(tmp_path / "out.sam")
+    assert [r.query_name for r in records] == [read.name for read in reads]
+    for record, read in zip(records, reads, strict=True):
+        assert record.cigarstring == f"{len(read.letters)}M"
+        assert record.reference_start == 2000 and record.mapping_quality >= 50
+
+
 def test_both_sides_of_a_long_deletion_are_found(long_world: LongWorld, tmp_path: Path) -> None:
     """The gap costs more than the bases of one side, but less than those of the other."""
     text = long_world.genome["c1"]
