@@ -179,6 +179,8 @@ class TextBatch(NamedTuple):
             remedy = f"give {second.name} first, which holds the first reads (1)"
         else:
             remedy = "give files that hold the mates of the same pairs in the same order"
+            if status == parser.MATES_DIFFER and not one_file:
+                remedy += ", or files of single reads as lanes"
             if status == parser.MARKS_DIFFER:
                 remedy += ", the first reads (1) before the second ones (2)"
         return InputFormatError(

@@ -523,6 +523,11 @@ class Run:
             reads = raw.parse()
         if reads.first_read == 0 and not reads.paired and not len(reads.flags):
             _warn_of_mates(reads)
+        if reads.first_read == 0 and reads.paired and self.params.longest_short < 0:
+            log.warning(
+                "pairs are mapped as short reads; %s hifi, ont or asm is for single reads",
+                option("preset"),
+            )
         return reads
 
     def use_insert_size(self, model: InsertSizeModel) -> None:

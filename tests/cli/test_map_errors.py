@@ -81,7 +81,7 @@ CASES = {
     "three files": ("ref.fmw 1.fq 2.fq nine.fq", USAGE, "3 read files; give one, or two"),
     "two interleaved": ("ref.fmw 1.fq 2.fq -p", USAGE, "cannot be interleaved"),
     "stdin twice": ("ref.fmw - -", USAGE, "given twice"),
-    "mates out of step": ("ref.fmw 1.fq shifted.fq", DATA, "record 1 of"),
+    "mates out of step": ("ref.fmw 1.fq shifted.fq", DATA, "or files of single reads as lanes"),
     "mates end early": ("ref.fmw 1.fq eight.fq", DATA, "eight.fq ends after 8 reads"),
     "empty mates": ("ref.fmw 1.fq nothing", DATA, "nothing ends after 0 reads"),
     "cut gzip": ("ref.fmw cut.fq.gz", DATA, "cut.fq.gz: the gzip data end early"),
@@ -364,6 +364,21 @@ def test_mates_that_were_not_declared_are_told(
         assert main([*argv, "--quiet"]) == 0
     assert [line.partition(", ")[0] for line in caplog.messages] == [
         "the first two single reads have one name"
+    ]
+
+
+def test_a_preset_for_long_reads_does_not_map_pairs(
+    world: World, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    fastq = [str(write_fastq(tmp_path / f"{i}.fq", world.reads[i:40:2])) for i in range(2)]
+    argv = ["map", world.index_path, "-O", "sam", "-o", str(tmp_path / "x.sam"), "--quiet"]
+    with caplog.at_level("WARNING", "mapper"):
+        assert main([*argv, *fastq]) == 0
+        assert main([*argv, "--preset", "hifi", fastq[0]]) == 0
+        assert caplog.messages == []
+        assert main([*argv, "--preset", "hifi", *fastq]) == 0
+    assert caplog.messages == [
+        "pairs are mapped as short reads; --preset hifi, ont or asm is for single reads"
     ]
 
 
