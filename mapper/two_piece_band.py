@@ -8,6 +8,8 @@ one that consumes the reference::
     Ip(i+1, j) = max(H(i, j) - op, Ip(i, j)) - ep
     Dp(i, j+1) = max(H(i, j) - op, Dp(i, j)) - ep         for both pieces p
 
+S is the score of two symbols: a match, a mismatch, or two of which one is ambiguous.
+
 **Differences.** Scores of neighbouring cells differ by little, whatever the lengths. A cell is
 computed relative to H(i-1, j-1) and passes differences on, which fit eight bits for usual scores:
 a vector register holds 32 or 64 cells. The cells of an antidiagonal ``t = i + j`` are independent.
