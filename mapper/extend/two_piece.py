@@ -164,7 +164,7 @@ def _differs(a, b):
 
 
 class Losses(NamedTuple):
-    """What two symbols score less than a match."""
+    """By how much two symbols that differ score less than a match."""
 
     mismatch: int
     ambiguous: int
@@ -186,7 +186,7 @@ def _loss(a, b, losses):
 
 @core
 def _sum_losses(query, query_start, ref, ref_start, n, losses):
-    """Return what n symbols without gaps score less than matches."""
+    """Return by how much n columns without gaps score less than n matches."""
     lost = np.int64(0)
     for i in range(n):
         lost += _loss(query[query_start + i], ref[ref_start + i], losses)
@@ -210,7 +210,7 @@ def _append_diagonal(query, query_start, ref, ref_start, n, ops, n_ops):
 
 @core
 def _best_break(query, query_start, n, ref, ref_start, m, scoring):
-    """Return what the best alignment with one gap loses beside it, and how much lies before it.
+    """Return the lowest loss of an alignment with one gap, without the gap's cost, and its place.
 
     Of equals the leftmost gap.
     """

@@ -504,9 +504,9 @@ def test_options_that_are_refused(phix, options, message) -> None:
 
 
 @pytest.mark.parametrize("index", [None, 3, b"x.fmw"])
-def test_an_index_is_a_path(index: object) -> None:
+def test_an_index_is_a_path(index: Any) -> None:
     with pytest.raises(mapper.UsageError, match=r"index=.*: the path of an index, or an Index"):
-        mapper.Aligner(index, device="cpu")  # type: ignore[arg-type]
+        mapper.Aligner(index, device="cpu")
 
 
 @pytest.mark.parametrize(
