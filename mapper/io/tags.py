@@ -149,14 +149,16 @@ def put_int(out, at, value):
         out[at] = _MINUS
         at += 1
         value = -value
+    rest, ten = np.uint64(value), np.uint64(10)  # unsigned division takes fewer instructions
     n_digits = 1
-    rest = value // 10
-    while rest > 0:
+    limit = ten
+    while rest >= limit:
         n_digits += 1
-        rest //= 10
+        limit *= ten
     for i in range(n_digits - 1, -1, -1):
-        out[at + i] = _ZERO + value % 10
-        value //= 10
+        higher = rest // ten
+        out[at + i] = np.uint64(_ZERO) + (rest - higher * ten)
+        rest = higher
     return at + n_digits
 
 

@@ -158,18 +158,18 @@ def _ranking_scores(base_offsets, quals, alignments, weights):
     for read in range(n_reads):
         start, end = base_offsets[read], base_offsets[read + 1]
         first = offsets[read]
-        has_discount = first < offsets[read + 1] and _has_discount(
-            quals, start, end, weights.discounts
-        )
+        # One that is alone leads by as much without corrections.
+        is_compared = first + 1 < offsets[read + 1]
+        has_discount = is_compared and _has_discount(quals, start, end, weights.discounts)
         for i in range(first, offsets[read + 1]):
             plain[i] = alignments.score[i]
             if alignments.query_start[i] == 0:
                 plain[i] += weights.end_bonus
             if alignments.query_end[i] == end - start:
                 plain[i] += weights.end_bonus
-            ranking[i] = plain[i] + _correction(
-                alignments, i, quals, start, end, weights, has_discount
-            )
+            ranking[i] = plain[i]
+            if is_compared:
+                ranking[i] += _correction(alignments, i, quals, start, end, weights, has_discount)
             # Corrections that are all the same change no lead.
             doubted[read] |= ranking[i] - plain[i] != ranking[first] - plain[first]
     return plain, ranking, doubted
@@ -178,7 +178,8 @@ def _ranking_scores(base_offsets, quals, alignments, weights):
 class RankedAlignments(NamedTuple):
     """Alignments with the scores by which placement compares them."""
 
-    ranked: AlignmentBatch  # with end bonuses and corrections for base qualities
+    ranked: AlignmentBatch
+    """With end bonuses and, of reads that have several, corrections for base qualities."""
     plain: AlignmentBatch  # with end bonuses
     doubted: np.ndarray  # bool (n_reads,): corrections differ between the read's alignments
 
@@ -425,7 +426,9 @@ def _place(names, name_offsets, base_offsets, seeds, alignments, rankings, paire
     step = 2 if paired else 1
     penalty = params.unpaired_penalty
     for read in range(0, n_reads, step):
-        key = name_key(names, name_offsets[read], name_offsets[read + 1])
+        key = np.uint64(0)  # breaks ties, which need two alignments of a read
+        if offsets[read + 1] - offsets[read] > 1 or offsets[read + step] - offsets[read + 1] > 1:
+            key = name_key(names, name_offsets[read], name_offsets[read + 1])
         clear_roles(offsets[read], offsets[read + step], role, head, mapq, sub_score)
         is_doubted = False
         for mate in range(step):

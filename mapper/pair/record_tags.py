@@ -14,6 +14,7 @@ from mapper.cigar import I as INSERTION
 from mapper.dna import ASCII_OF_CODE
 from mapper.io.tags import put_int
 from mapper.jit.accelerate import core
+from mapper.jit.simd import put16, put32
 from mapper.pair.contig_groups import is_alt
 from mapper.pair.mapq import PRIMARY, SECONDARY, SUPPLEMENTARY
 
@@ -30,8 +31,7 @@ def put_bytes(buffer, pos, source, start, end):
 @core
 def put_tag(buffer, pos, first, second, kind):
     """Write a tag's two letters and its type."""
-    buffer[pos] = first
-    buffer[pos + 1] = second
+    put16(buffer, pos, first | second << 8)
     buffer[pos + 2] = kind
     return pos + 3
 
@@ -40,9 +40,7 @@ def put_tag(buffer, pos, first, second, kind):
 def put_int_tag(buffer, pos, first, second, value):
     """Write a tag of type i (int32, little-endian)."""
     pos = put_tag(buffer, pos, first, second, ord("i"))
-    bits = np.int64(value) & 0xFFFFFFFF
-    for i in range(4):
-        buffer[pos + i] = (bits >> (8 * i)) & 255
+    put32(buffer, pos, np.int64(value))
     return pos + 4
 
 
@@ -51,9 +49,7 @@ def put_share_tag(buffer, pos, first, second, part, whole, units):
     """Write ``part / whole``, rounded to a multiple of ``1 / units``, as a tag of type f."""
     pos = put_tag(buffer, pos, first, second, ord("f"))
     rounded = (2 * units * np.int64(part) + whole) // (2 * np.int64(whole))
-    bits = np.float32(rounded / units).view(np.int32)
-    for i in range(4):
-        buffer[pos + i] = (bits >> np.int32(8 * i)) & 255
+    put32(buffer, pos, np.int64(np.float32(rounded / units).view(np.int32)))
     return pos + 4
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from mapper.batch import NO_QUALITY, AlignmentBatch, ReadBatch, RecordBatch
 from mapper.cigar import H, S
 from mapper.index.reference import Contigs
+from mapper.io.simd_text import VECTOR, phred_sum
 from mapper.jit.accelerate import core, driver, grown
 from mapper.jit.intrinsics import prefetch
 from mapper.pair.contig_groups import is_alt
@@ -123,13 +124,14 @@ def _new_fields(capacity: int) -> _Fields:
 
 @core
 def _mate_score(quals, start, end):
-    # Vectorised because indices of a slice are not negative and the sum has 32 bits.
-    part = quals[start:end]
-    total = np.int32(0)
-    for i in range(len(part)):
-        quality = np.int32(part[i])
-        good = MATE_SCORE_QUALITY <= quality != NO_QUALITY
-        total += quality if good else np.int32(0)
+    at, total = np.int64(start), np.int64(0)
+    while at < end and at + VECTOR <= len(quals):  # of a vector, bases behind `end` are read too
+        n = min(end - at, np.int64(VECTOR))
+        total += phred_sum(quals, at, n, MATE_SCORE_QUALITY) - phred_sum(quals, at, n, NO_QUALITY)
+        at += n
+    for i in range(at, end):
+        good = MATE_SCORE_QUALITY <= quals[i] != NO_QUALITY
+        total += np.int64(quals[i]) if good else np.int64(0)
     return total
 
 
@@ -170,8 +172,11 @@ def _measure(base_offsets, alignments, role, all_alignments):
     n_records, cigar, span, read_len = n_reads, np.int64(0), np.int64(0), np.int64(0)
     for read in range(n_reads):
         read_len = max(read_len, base_offsets[read + 1] - base_offsets[read])
+    # Each by itself, and the ends of slices: so they become vector code.
+    also = SECONDARY if all_alignments else SUPPLEMENTARY
     for i in range(len(role)):
-        n_records += role[i] == SUPPLEMENTARY or (all_alignments and role[i] == SECONDARY)
+        n_records += (role[i] == SUPPLEMENTARY) | (role[i] == also)
+    for i in range(len(role)):
         cigar = max(cigar, alignments.cigar_offsets[i + 1] - alignments.cigar_offsets[i])
         span = max(span, alignments.text_end[i] - alignments.text_start[i])
     return n_records, cigar, span, read_len
@@ -207,6 +212,166 @@ def _put_spelled(tags, pos, bases, read_start, read_end, alignments, this, ref_p
     return pos
 
 
+@core
+def _next_turn(role, turn, end, all_alignments):
+    """Return the first alignment behind `turn` that has a record of its own, or `end`.
+
+    The primary's, with which the records of a read begin, is not looked for.
+    """
+    turn += 1
+    while turn < end and not (
+        role[turn] == SUPPLEMENTARY or (all_alignments and role[turn] == SECONDARY)
+    ):
+        turn += 1
+    return turn
+
+
+@core
+def _flag_of_read(alignments, placements, read, paired, mate_primary):
+    """Return the bits of the flag that all records of a read have."""
+    if not paired:
+        return 0
+    flag = PAIRED | (LAST if read & 1 else FIRST)
+    if placements.proper[read]:
+        flag |= PROPER
+    if mate_primary < 0:
+        flag |= MATE_UNMAPPED
+    elif alignments.strand[mate_primary]:
+        flag |= MATE_REVERSE
+    return flag
+
+
+@core
+def _ref_pos(alignments, names, i):
+    """Return where alignment `i` begins on its contig; -1 for none."""
+    if i < 0:
+        return np.int64(-1)
+    return alignments.text_start[i] - names.contig_starts[alignments.ref_id[i]]
+
+
+@core
+def _put_fields(base_offsets, alignments, placements, names, paired, read, this, params, cigar,
+                fields, record, cigar_ops, n_ops):  # fmt: skip
+    """Fill a row of `fields`, but for its tags, and write its operations; return their end.
+
+    `this` is its alignment; -1 for an unmapped read.
+    """
+    read_len = base_offsets[read + 1] - base_offsets[read]
+    primary = placements.primary[read]
+    mate_primary = placements.primary[read ^ 1] if paired else np.int64(-1)
+    flag = _flag_of_read(alignments, placements, read, paired, mate_primary)
+    query_start, query_end = np.int64(0), read_len
+    place = this
+    mapq = np.uint8(0)
+    if this < 0:
+        flag |= UNMAPPED
+        place = mate_primary
+    else:
+        mapq = placements.mapq[this]
+        clip = S
+        if alignments.strand[this]:
+            flag |= REVERSE
+        if placements.role[this] == SECONDARY:
+            flag |= SECONDARY_FLAG
+            mapq = np.uint8(0)
+            query_start = query_end = np.int64(0)
+        elif placements.role[this] == SUPPLEMENTARY:
+            flag |= SUPPLEMENTARY_FLAG
+            if not params.soft_clip_supplementary and not is_alt(
+                names.groups, alignments.ref_id[this]
+            ):
+                clip = H
+                query_start = np.int64(alignments.query_start[this])
+                query_end = np.int64(alignments.query_end[this])
+        n = cigar_of(alignments, this, read_len, clip, params.extended_cigar, cigar)
+        for i in range(n):
+            cigar_ops[n_ops + i] = cigar[i]
+        n_ops += n
+    partner = mate_primary if mate_primary >= 0 else (primary if paired else mate_primary)
+    fields.read[record] = read
+    fields.flag[record] = flag
+    fields.mapq[record] = mapq
+    fields.query_start[record] = query_start
+    fields.query_end[record] = query_end
+    fields.cigar_offsets[record + 1] = n_ops
+    fields.ref_id[record] = alignments.ref_id[place] if place >= 0 else -1
+    fields.ref_pos[record] = _ref_pos(alignments, names, place)
+    fields.next_ref_id[record] = alignments.ref_id[partner] if partner >= 0 else -1
+    fields.next_pos[record] = _ref_pos(alignments, names, partner)
+    fields.template_len[record] = (
+        _template_len(alignments, this, mate_primary) if this >= 0 and mate_primary >= 0 else 0
+    )
+    return n_ops
+
+
+@core
+def _put_tags(bases, quals, base_offsets, alignments, placements, names, ref_planes, paired,
+              n_anchors, read, this, params, cigar, tags, pos):  # fmt: skip
+    """Write the tags of a record; return the position behind them."""
+    first, end = alignments.alignment_offsets[read], alignments.alignment_offsets[read + 1]
+    read_len = base_offsets[read + 1] - base_offsets[read]
+    mate = read ^ 1
+    mate_primary = placements.primary[mate] if paired else np.int64(-1)
+    if this >= 0:
+        pos = put_int_tag(tags, pos, ord("N"), ord("M"), alignments.edit_distance[this])
+        pos = put_tag(tags, pos, ord("M"), ord("D"), ord("Z"))
+        pos = put_md(
+            tags, pos, alignments.cigar_ops, alignments.cigar_offsets[this],
+            alignments.cigar_offsets[this + 1], ref_planes, alignments.text_start[this],
+        )  # fmt: skip
+        tags[pos] = 0
+        pos = put_int_tag(tags, pos + 1, ord("A"), ord("S"), alignments.score[this])
+        if placements.role[this] != SECONDARY:
+            pos = put_int_tag(tags, pos, ord("X"), ord("S"), placements.sub_score[this])
+            pos = put_sa(
+                tags, pos, alignments, placements, names, first, end, this,
+                placements.primary[read], read_len, params, cigar,
+            )  # fmt: skip
+            if not params.all_alignments:
+                pos = put_xa(
+                    tags, pos, alignments, placements, names, first, end, this, read_len, params,
+                    cigar,
+                )  # fmt: skip
+            better = placements.rival[this]
+            if better >= 0 and better != this:
+                pos = put_share_tag(
+                    tags, pos, ord("p"), ord("a"), alignments.score[this],
+                    alignments.score[better], 1000,
+                )  # fmt: skip
+        if len(n_anchors):
+            pos = put_tag(tags, pos, ord("t"), ord("p"), ord("A"))
+            tags[pos] = ord("S") if placements.role[this] == SECONDARY else ord("P")
+            pos = put_int_tag(tags, pos + 1, ord("c"), ord("m"), n_anchors[this])
+            pos = put_divergence(
+                tags, pos, alignments.cigar_ops, alignments.cigar_offsets[this],
+                alignments.cigar_offsets[this + 1],
+            )  # fmt: skip
+        pos = _put_spelled(
+            tags, pos, bases, base_offsets[read], base_offsets[read + 1], alignments, this,
+            ref_planes, params,
+        )  # fmt: skip
+    if mate_primary >= 0:
+        pos = put_tag(tags, pos, ord("M"), ord("C"), ord("Z"))
+        n = cigar_of(
+            alignments, mate_primary, base_offsets[mate + 1] - base_offsets[mate], S,
+            params.extended_cigar, cigar,
+        )  # fmt: skip
+        pos = put_cigar_text(tags, pos, cigar, 0, n)
+        tags[pos] = 0
+        pos = put_int_tag(tags, pos + 1, ord("M"), ord("Q"), placements.mapq[mate_primary])
+    if paired:
+        pos = put_int_tag(
+            tags, pos, ord("m"), ord("s"),
+            _mate_score(quals, base_offsets[mate], base_offsets[mate + 1]),
+        )  # fmt: skip
+    if len(names.read_group):
+        pos = put_tag(tags, pos, ord("R"), ord("G"), ord("Z"))
+        pos = put_bytes(tags, pos, names.read_group, 0, len(names.read_group))
+        tags[pos] = 0
+        pos += 1
+    return pos
+
+
 @driver
 def _make_records(bases, quals, base_offsets, alignments, placements, names, ref_planes, paired,
                   n_anchors, params, sizes, fields, cigar_ops, tags):  # fmt: skip
@@ -215,7 +380,10 @@ def _make_records(bases, quals, base_offsets, alignments, placements, names, ref
     These are `cigar_ops` and `tags`, or larger copies where they were too small.
     """
     n_reads = len(base_offsets) - 1
-    offsets = alignments.alignment_offsets
+    # Arrays of tuples are taken out of them here, or used in cores: an access counts a reference.
+    offsets, primaries, role = alignments.alignment_offsets, placements.primary, placements.role
+    tag_offsets = fields.tag_offsets
+    all_alignments = params.all_alignments
     cigar = np.empty(sizes.cigar + 4, np.uint32)  # a short one in SA has up to four
     n_group = len(names.read_group)
     room_for_few = _tag_room(sizes, FEW_PLACES, n_group, params)
@@ -224,149 +392,30 @@ def _make_records(bases, quals, base_offsets, alignments, placements, names, ref
     pos = np.int64(0)
     for read in range(n_reads):
         first, end = offsets[read], offsets[read + 1]
-        read_len = base_offsets[read + 1] - base_offsets[read]
-        primary = placements.primary[read]
         if read + READS_AHEAD < n_reads:
-            _fetch_reference(alignments, placements.primary[read + READS_AHEAD], ref_planes)
-        mate_primary = np.int64(-1)
-        mate = read ^ 1
-        flag = 0
-        if paired:
-            mate_primary = placements.primary[mate]
-            flag |= PAIRED | (LAST if read & 1 else FIRST)
-            if placements.proper[read]:
-                flag |= PROPER
-            if mate_primary < 0:
-                flag |= MATE_UNMAPPED
-            elif alignments.strand[mate_primary]:
-                flag |= MATE_REVERSE
+            _fetch_reference(alignments, primaries[read + READS_AHEAD], ref_planes)
+        room = room_for_few
+        if end - first + 2 > FEW_PLACES:  # its own, its mate's, and the alternatives
+            room = _tag_room(sizes, end - first + 2, n_group, params)
         # Turn first - 1 is the primary (or the unmapped read); then come the others.
-        for turn in range(first - 1, end):
-            this = primary if turn < first else np.int64(turn)
-            if turn >= first:
-                role = placements.role[turn]
-                if role != SUPPLEMENTARY and not (role == SECONDARY and params.all_alignments):
-                    continue
-            room = room_for_few
-            if end - first + 2 > FEW_PLACES:  # its own, its mate's, and the alternatives
-                room = _tag_room(sizes, end - first + 2, n_group, params)
+        turn = np.int64(first - 1)
+        while turn < end:
             if pos + room > len(tags):
                 tags = grown(tags, 2 * (pos + room))
             if n_ops + sizes.cigar + 2 > len(cigar_ops):
                 cigar_ops = grown(cigar_ops, 2 * (n_ops + sizes.cigar + 2))
-
-            record_flag = flag
-            query_start, query_end = np.int64(0), read_len
-            if this < 0:
-                record_flag |= UNMAPPED
-                place = mate_primary
-                mapq = np.uint8(0)
-            else:
-                place = this
-                mapq = placements.mapq[this]
-                clip = S
-                if alignments.strand[this]:
-                    record_flag |= REVERSE
-                if placements.role[this] == SECONDARY:
-                    record_flag |= SECONDARY_FLAG
-                    mapq = np.uint8(0)
-                    query_start = query_end = np.int64(0)
-                elif placements.role[this] == SUPPLEMENTARY:
-                    record_flag |= SUPPLEMENTARY_FLAG
-                    if not params.soft_clip_supplementary and not is_alt(
-                        names.groups, alignments.ref_id[this]
-                    ):
-                        clip = H
-                        query_start = np.int64(alignments.query_start[this])
-                        query_end = np.int64(alignments.query_end[this])
-                n = cigar_of(alignments, this, read_len, clip, params.extended_cigar, cigar)
-                for i in range(n):
-                    cigar_ops[n_ops + i] = cigar[i]
-                n_ops += n
-            fields.read[n_records] = read
-            fields.flag[n_records] = record_flag
-            fields.mapq[n_records] = mapq
-            fields.query_start[n_records] = query_start
-            fields.query_end[n_records] = query_end
-            fields.cigar_offsets[n_records + 1] = n_ops
-            fields.ref_id[n_records] = alignments.ref_id[place] if place >= 0 else -1
-            fields.ref_pos[n_records] = (
-                alignments.text_start[place] - names.contig_starts[alignments.ref_id[place]]
-                if place >= 0
-                else -1
-            )
-            partner = mate_primary if mate_primary >= 0 else (primary if paired else mate_primary)
-            fields.next_ref_id[n_records] = alignments.ref_id[partner] if partner >= 0 else -1
-            fields.next_pos[n_records] = (
-                alignments.text_start[partner] - names.contig_starts[alignments.ref_id[partner]]
-                if partner >= 0
-                else -1
-            )
-            fields.template_len[n_records] = (
-                _template_len(alignments, this, mate_primary)
-                if this >= 0 and mate_primary >= 0
-                else 0
-            )
-
-            if this >= 0:
-                pos = put_int_tag(tags, pos, ord("N"), ord("M"), alignments.edit_distance[this])
-                pos = put_tag(tags, pos, ord("M"), ord("D"), ord("Z"))
-                pos = put_md(
-                    tags, pos, alignments.cigar_ops, alignments.cigar_offsets[this],
-                    alignments.cigar_offsets[this + 1], ref_planes, alignments.text_start[this],
-                )  # fmt: skip
-                tags[pos] = 0
-                pos = put_int_tag(tags, pos + 1, ord("A"), ord("S"), alignments.score[this])
-                if placements.role[this] != SECONDARY:
-                    pos = put_int_tag(tags, pos, ord("X"), ord("S"), placements.sub_score[this])
-                    pos = put_sa(
-                        tags, pos, alignments, placements, names, first, end, this, primary,
-                        read_len, params, cigar,
-                    )  # fmt: skip
-                    if not params.all_alignments:
-                        pos = put_xa(
-                            tags, pos, alignments, placements, names, first, end, this, read_len,
-                            params, cigar,
-                        )  # fmt: skip
-                    better = placements.rival[this]
-                    if better >= 0 and better != this:
-                        pos = put_share_tag(
-                            tags, pos, ord("p"), ord("a"), alignments.score[this],
-                            alignments.score[better], 1000,
-                        )  # fmt: skip
-                if len(n_anchors):
-                    pos = put_tag(tags, pos, ord("t"), ord("p"), ord("A"))
-                    tags[pos] = ord("S") if placements.role[this] == SECONDARY else ord("P")
-                    pos = put_int_tag(tags, pos + 1, ord("c"), ord("m"), n_anchors[this])
-                    pos = put_divergence(
-                        tags, pos, alignments.cigar_ops, alignments.cigar_offsets[this],
-                        alignments.cigar_offsets[this + 1],
-                    )  # fmt: skip
-                pos = _put_spelled(
-                    tags, pos, bases, base_offsets[read], base_offsets[read + 1], alignments, this,
-                    ref_planes, params,
-                )  # fmt: skip
-            if mate_primary >= 0:
-                pos = put_tag(tags, pos, ord("M"), ord("C"), ord("Z"))
-                n = cigar_of(
-                    alignments, mate_primary, base_offsets[mate + 1] - base_offsets[mate], S,
-                    params.extended_cigar, cigar,
-                )  # fmt: skip
-                pos = put_cigar_text(tags, pos, cigar, 0, n)
-                tags[pos] = 0
-                pos = put_int_tag(tags, pos + 1, ord("M"), ord("Q"), placements.mapq[mate_primary])
-            if paired:
-                pos = put_int_tag(
-                    tags, pos, ord("m"), ord("s"),
-                    _mate_score(quals, base_offsets[mate], base_offsets[mate + 1]),
-                )  # fmt: skip
-            if len(names.read_group):
-                pos = put_tag(tags, pos, ord("R"), ord("G"), ord("Z"))
-                pos = put_bytes(tags, pos, names.read_group, 0, len(names.read_group))
-                tags[pos] = 0
-                pos += 1
-            fields.tag_offsets[n_records + 1] = pos
+            this = primaries[read] if turn < first else turn
+            n_ops = _put_fields(
+                base_offsets, alignments, placements, names, paired, read, this, params, cigar,
+                fields, n_records, cigar_ops, n_ops,
+            )  # fmt: skip
+            pos = _put_tags(
+                bases, quals, base_offsets, alignments, placements, names, ref_planes, paired,
+                n_anchors, read, this, params, cigar, tags, pos,
+            )  # fmt: skip
+            tag_offsets[n_records + 1] = pos
             n_records += 1
+            turn = _next_turn(role, turn, end, all_alignments)
     return n_records, cigar_ops, tags
 
 
