@@ -113,8 +113,32 @@ def base_at(planes, word, pos):
 
 
 @core
+def _room_on_left(code, length, most, read_planes, read_word, query, ref_planes, text):
+    """Return by how many bases a gap moves left through matches, `most` at most.
+
+    It begins at `query` and `text`, and moves by one where the base before it equals its own last.
+    """
+    moved = np.int32(0)
+    while moved < most:
+        if code == I:
+            before = np.int32(query - 1 - moved)
+            same = base_at(read_planes, read_word, np.int32(before + length)) == base_at(
+                read_planes, read_word, before
+            )
+        else:
+            text_before = text - 1 - moved
+            same = base_at(ref_planes, 0, text_before + length) == base_at(
+                ref_planes, 0, text_before
+            )
+        if not same:
+            break
+        moved = np.int32(moved + 1)
+    return moved
+
+
+@core
 def left_align(ops, n_ops, read_planes, read_word, query_start, ref_planes, text_start):
-    """Move every gap as far left as it goes without changing the score, in place.
+    """Move every gap between matches as far left as it goes without changing the score, in place.
 
     A gap moves by one base where the base before it equals its own last base and is in a run of
     matches. At least one match of the run stays: gaps do not swap or reach an end.
@@ -126,22 +150,10 @@ def left_align(ops, n_ops, read_planes, read_word, query_start, ref_planes, text
         length = np.int32(ops[i] >> 4)
         gap = code == I or code == D
         if gap and 0 < i < n_ops - 1 and (ops[i - 1] & 15) == EQUAL and (ops[i + 1] & 15) == EQUAL:
-            room = np.int32(np.int32(ops[i - 1] >> 4) - 1)
-            moved = np.int32(0)
-            while moved < room:
-                if code == I:
-                    before = np.int32(query - 1 - moved)
-                    same = base_at(read_planes, read_word, np.int32(before + length)) == base_at(
-                        read_planes, read_word, before
-                    )
-                else:
-                    text_before = text - 1 - moved
-                    same = base_at(ref_planes, 0, text_before + length) == base_at(
-                        ref_planes, 0, text_before
-                    )
-                if not same:
-                    break
-                moved = np.int32(moved + 1)
+            most = np.int32(np.int32(ops[i - 1] >> 4) - 1)
+            moved = _room_on_left(
+                code, length, most, read_planes, read_word, query, ref_planes, text
+            )
             ops[i - 1] -= np.uint32(moved << 4)
             ops[i + 1] += np.uint32(moved << 4)
             query = np.int32(query - moved)
@@ -150,3 +162,58 @@ def left_align(ops, n_ops, read_planes, read_word, query_start, ref_planes, text
             query = np.int32(query + length)
         if code != I:
             text += length
+
+
+@core
+def part_from_mismatches(ops, first, end, read_planes, read_word, query_end, ref_planes, text_end):
+    """Move gaps that a mismatch follows left, as :func:`left_align` does those between matches.
+
+    The matches that a gap passes come behind it, as an operation of their own.
+
+    Parameters
+    ----------
+    ops
+        Holds operations ``first:end``, and may be overwritten behind them.
+    query_end, text_end
+        Where they end.
+
+    Returns
+    -------
+    Their end; -1, and nothing is changed, if `ops` is too small.
+    """
+    n_more = np.int64(0)
+    for is_writing in range(2):
+        query, text = np.int64(query_end), np.int64(text_end)
+        to = np.int64(end) - 1 + n_more
+        if is_writing and (n_more == 0 or to >= len(ops)):
+            break
+        was_mismatch = False
+        for i in range(end - 1, first - 1, -1):
+            code, length = ops[i] & 15, np.int64(ops[i] >> 4)
+            query -= 0 if code == D else length
+            text -= 0 if code == I else length
+            moved = np.int64(0)
+            is_gap = code == I or code == D
+            if is_gap and was_mismatch and i > first and ops[i - 1] & 15 == EQUAL:
+                most = np.int64(ops[i - 1] >> 4) - 1
+                moved = np.int64(
+                    _room_on_left(
+                        code, length, most, read_planes, read_word, query, ref_planes, text
+                    )
+                )
+            was_mismatch = code == X
+            if not is_writing:
+                n_more += moved > 0
+                continue
+            op = ops[i]
+            if moved:
+                ops[to] = np.uint32((moved << 4) | EQUAL)
+                to -= 1
+                ops[i - 1] -= np.uint32(moved << 4)
+                query -= moved
+                text -= moved
+            ops[to] = op
+            to -= 1
+    if end + n_more > len(ops):
+        return np.int64(-1)
+    return np.int64(end + n_more)

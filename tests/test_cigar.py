@@ -42,6 +42,17 @@ def left_aligned(text: str, read: str, ref: str) -> str:
     return cigar.to_text(ops)
 
 
+def parted(text: str, read: str, ref: str, room: int = 9) -> str:
+    ops = np.concatenate([cigar.from_text("4=2X" + text), np.zeros(room, np.uint32)])
+    read_planes = np.concatenate([np.zeros((2, 3), np.uint64), text_planes("GAT" + read)])
+    end = cigar.part_from_mismatches(
+        ops, 2, len(ops) - room, read_planes, 2, 3 + len(read), text_planes("TTTTTGA" + ref),
+        7 + len(ref),
+    )  # fmt: skip
+    assert cigar.to_text(ops[:2]) == "4=2X"
+    return "" if end < 0 else cigar.to_text(ops[2:end])
+
+
 @given(st.lists(st.tuples(st.integers(0, 2**28 - 1), st.sampled_from("MIDNSHP=X")), max_size=9))
 def test_text_round_trip(ops: list[tuple[int, str]]) -> None:
     text = "".join(f"{n}{op}" for n, op in ops) or "*"
@@ -85,6 +96,22 @@ def test_left_alignment_keeps_the_alignment_true_and_its_score(case: tuple[str, 
     kinds = [char for char in text if not char.isdigit()]
     assert [char for char in moved if not char.isdigit()] == kinds
     assert left_aligned(moved, read, ref) == moved
+
+
+@given(alignments())
+def test_gaps_are_parted_from_mismatches_letter_by_letter(case: tuple[str, str, str]) -> None:
+    text, read, ref = case
+    moved = parted(text, read, ref)
+    assert moved == shift_gaps_left(text, read, ref, parting=True)
+    assert replay(moved, read, ref, Scoring()) == replay(text, read, ref, Scoring())
+    assert parted(moved, read, ref) == moved
+
+
+def test_gaps_before_a_mismatch_go_to_the_start_of_a_repeat() -> None:
+    assert parted("6=1D1X2=", "GAAAAACTT", "GAAAAAAGTT") == "1=1D5=1X2="
+    assert parted("7=1I1X2=", "GAAAAAAACTT", "GAAAAAAGTT") == "1=1I6=1X2="
+    # Without room nothing is changed.
+    assert parted("6=1D1X2=", "GAAAAACTT", "GAAAAAAGTT", room=0) == ""
 
 
 def test_gaps_of_a_repeat_go_to_its_start_and_not_across_each_other() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from mapper.batch import ReadBatch
 from mapper.cigar import LETTERS, H, S, to_text
-from mapper.dna import ASCII_OF_CODE, reverse_complement
+from mapper.dna import AMBIGUOUS, ASCII_OF_CODE, reverse_complement
 from mapper.sam_flags import LAST, PAIRED, PROPER, REVERSE, SECONDARY, SUPPLEMENTARY, UNMAPPED
 
 _MD = re.compile(r"\^[A-Z]+|\d+|[A-Z]")
@@ -189,7 +189,7 @@ class Hit:
             first = len(codes) - self.q_en
         else:
             first = self.q_st
-        letters = ASCII_OF_CODE[codes].tobytes().decode().lower()
+        letters = ASCII_OF_CODE[np.minimum(codes, AMBIGUOUS)].tobytes().decode().lower()
         return _short_cs(self.cigar, self.MD, letters[first:])
 
     def __str__(self) -> str:

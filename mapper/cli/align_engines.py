@@ -27,15 +27,15 @@ _ONLY_WITH = {
 """Options that only some metrics have."""
 
 
-def numbers(option: str, text: str, n: int) -> list[int]:
-    """Parse `n` whole numbers separated by commas."""
+def numbers(option: str, text: str, n: int, or_else: str = "") -> list[int]:
+    """Parse `n` whole numbers separated by commas; `or_else` says what else is expected."""
     try:
         numbers = [int(part) for part in text.split(",")]
     except ValueError:
         numbers = []
     if len(numbers) != n or min(numbers) < 0:
         raise UsageError(
-            f"{option} {text}: {n} numbers, 0 or more with commas between are expected"
+            f"{option} {text}: {n} numbers{or_else}, 0 or more with commas between are expected"
         )
     return numbers
 
@@ -108,8 +108,8 @@ def _affine_engine(args: argparse.Namespace, span: Span) -> Engine:
 
     penalties: Penalties = DEFAULT_PENALTIES
     if args.penalties is not None:
-        n = 5 if _has_two_pieces(args) else 3
-        penalties = check_penalties(tuple(numbers("--penalties", args.penalties, n)))
+        n, or_else = (5, "") if _has_two_pieces(args) else (3, ", or 5 for two-piece gaps")
+        penalties = check_penalties(tuple(numbers("--penalties", args.penalties, n, or_else)))
     band = None
     if args.band is not None:
         width, interval = numbers("--band", args.band, 2)

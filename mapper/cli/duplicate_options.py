@@ -31,7 +31,7 @@ def add_duplicate_options(group: Any, condition: str = "") -> None:
     """
     group.add_argument(
         "--markdup", action="store_true",
-        help=f"{condition}flag duplicates (0x400) as samtools markdup does",
+        help=f"{condition}flag duplicates (0x400) as samtools markdup -c does, within each library",
     )  # fmt: skip
     group.add_argument(
         "--optical-distance", type=_distance, metavar="N",

@@ -177,6 +177,19 @@ def check_files(args: argparse.Namespace, output_format: str) -> None:
             raise UsageError(f"{output} would lie in the index; name another output")
 
 
+def _check_samples(groups: Sequence[str]) -> None:
+    """Raise UsageError unless the read groups of all lanes have the same SM."""
+    from mapper.io.header import header_field, parse_read_group
+
+    first, *others = (header_field(parse_read_group(group)[0], "SM") for group in groups)
+    for sample in others:
+        if sample != first:
+            raise UsageError(
+                f"--lane: SM is {sample or 'missing'}, and {first or 'missing'} in -R; an output "
+                "is one sample: give its lanes the same SM, or each sample its own output"
+            )
+
+
 def _check_combinations(args: argparse.Namespace, output_format: str) -> None:
     # Files of a sheet may have read groups of their own, which map_batch looks up.
     if args.lane and args.read_group is None and args.batch is None:
@@ -184,6 +197,8 @@ def _check_combinations(args: argparse.Namespace, output_format: str) -> None:
     for line, paths in lanes_of(args):
         if not paths:
             raise UsageError(f"--lane {line}: a read group, then its files are expected")
+    if args.lane and args.batch is None:
+        _check_samples([line for line, _ in lanes_of(args) if line is not None])
     if args.resume is not None and args.batch is not None:
         raise UsageError(
             "--resume and --batch: outputs that are finished would be made again; map each sample "

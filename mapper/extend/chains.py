@@ -31,6 +31,7 @@ from mapper.extend.pieces import (
     begin_path,
     extend_end,
     fill_gap,
+    part_gaps,
 )
 from mapper.extend.read import FOUND_TYPES, OPS_FULL, Found
 from mapper.extend.two_piece import MOST_CELLS, new_piece_space
@@ -85,6 +86,11 @@ def _add_parts(ops, first, end, query, text, strand, ref_id, sides, scoring, par
         ops, first, end, query, text, strand, ref_id, sides, scoring, params, found, n_found,
         most_found(sides.query_len),
     )  # fmt: skip
+
+
+@step
+def _part_gaps(ops, begin, path, sides):
+    return part_gaps(ops, begin, path, sides)
 
 
 @core
@@ -179,6 +185,8 @@ def _align_chain(chains, chain, sides, scoring, params, done, space, scratch, op
                     params, done, space, scratch, ops,
                 )  # fmt: skip
                 if path.n_ops >= 0:
+                    path = _part_gaps(ops, begin, path, sides)
+                if path.n_ops >= 0:
                     n_found = _add_parts(
                         ops, begin, path.n_ops, query, text, strand, ref_id, sides, scoring, params,
                         found, n_found,
@@ -214,12 +222,12 @@ def _share_of_chain(chains, chain, found, i):
 
 @step
 def _anchors_inside(chains, chain, found, i):
-    """Return how many anchors of a chain an alignment covers."""
+    """Return how many anchors of a chain an alignment covers, or more than half of them."""
     n_inside = 0
     for anchor in range(chains.anchor_offsets[chain], chains.anchor_offsets[chain + 1]):
-        start = np.int64(chains.query_start[anchor])
-        end = start + chains.length[anchor]
-        n_inside += start >= found.query_start[i] and end <= found.query_end[i]
+        start, length = np.int64(chains.query_start[anchor]), np.int64(chains.length[anchor])
+        covered = overlap(start, start + length, found.query_start[i], found.query_end[i])
+        n_inside += 2 * covered > length
     return n_inside
 
 

@@ -28,6 +28,7 @@ from mapper.extend.pieces import (
     behind_ops,
     fill_gap,
     op_score,
+    part_gaps,
 )
 from mapper.extend.read import OPS_FULL
 from mapper.jit.accelerate import core
@@ -77,6 +78,8 @@ def _align_inverted(ops, n_ops, query, text, query_end, text_end, strand, ref_id
     begin = begin_path(ops, n_ops)
     path = Path(begin, length - query_end, text)
     is_filled, path = fill_gap(other, path, length - query, text_end, scoring, space, scratch, ops)
+    if path.n_ops >= 0 and is_filled:
+        path = part_gaps(ops, begin, path, other)
     if path.n_ops < 0:
         return np.int64(OPS_FULL), np.int64(n_ops)
     if not is_filled:

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mapper.cigar import EQUAL, D, I, X, append_op, base_at, left_align
+from mapper.cigar import EQUAL, D, I, X, append_op, base_at, left_align, part_from_mismatches
 from mapper.dna import AMBIGUOUS, unpack
 from mapper.extend.two_piece import PIECE_OK, PIECE_UNPROVEN, extend_piece, fill_piece
 from mapper.jit.accelerate import core
@@ -229,6 +229,19 @@ def ambiguous_columns(ops, first, end, query, text, sides):
             found += _count_ambiguous(sides, query, text, np.int64(ops[i] >> 4))
         query, text = behind_op(ops[i], query, text)
     return found
+
+
+@core
+def part_gaps(ops, begin, path, sides):
+    """Move gaps that a mismatch follows left, into the anchor before them; return the path.
+
+    Its operations begin at `begin`. There are -1 if `ops` has no room for more of them.
+    """
+    n_ops = part_from_mismatches(
+        ops, begin, path.n_ops, sides.query_planes, sides.query_word, path.query, sides.text_planes,
+        path.text,
+    )  # fmt: skip
+    return Path(n_ops, path.query, path.text)
 
 
 @core

@@ -1,8 +1,8 @@
 """Copy the input's tags and quality flag of each read to its records.
 
 The input's tags follow the mapper's own. Tags with a value for each base (OQ U2 E2, and base
-modifications MM ML MN) are copied only where the record holds the whole read; by the specification
-OQ, U2 and E2 follow the orientation of SEQ, and base modifications keep the read's.
+modifications MM ML MN, PacBio's kinetics) are copied only where the record holds the whole read; by
+the specification OQ, U2 and E2 follow the orientation of SEQ, and the others keep the read's.
 """
 
 from __future__ import annotations
@@ -17,7 +17,11 @@ from mapper.jit.simd import get16
 from mapper.parallel.buffers import RECYCLER
 from mapper.sam_flags import QC_FAIL, REVERSE
 
-PER_BASE_TAGS = ("OQ", "U2", "E2", "MM", "ML", "MN", "Mm", "Ml")
+PER_BASE_TAGS = (
+    "OQ", "U2", "E2", "MM", "ML", "MN", "Mm", "Ml", "ip", "pw", "fi", "fp", "ri", "rp",
+)  # fmt: skip
+"""The last six are PacBio's times of each base, in the order of the read."""
+
 _PER_BASE = np.array([tag_key(tag) for tag in PER_BASE_TAGS], np.uint16)
 
 

@@ -114,6 +114,7 @@ class ReadsReader(BatchReader):
         """True if a samtools process converts input (CRAM or SAM)."""
         self.headers: list[list[str]] = []
         """Lines of the header of each input file that has one."""
+        self._sources: list[ByteSource] = []
         try:
             for lane in lanes:
                 self._add(lane)
@@ -156,6 +157,12 @@ class ReadsReader(BatchReader):
             self._current.go_to(position.reader)
             self.n_reads += position.reader.n_reads
         self.n_orphans = sum(position.n_orphans)
+
+    @property
+    def share_read(self) -> float | None:
+        """Share of the files' bytes that has been read; None if some file is a pipe or a device."""
+        sizes = [source.n_bytes for source in self._sources]
+        return sum(source.n_read for source in self._sources) / sum(sizes) if all(sizes) else None
 
     def close(self) -> None:
         """Close all files."""
@@ -211,6 +218,7 @@ class ReadsReader(BatchReader):
             else:
                 self._add_fastq(lane, sources, tag)
             stack.pop_all()
+        self._sources += sources
 
     def _add_fastq(self, lane: Lane, sources: list[ByteSource], tag: bytes) -> None:
         check_files(lane.paths, self._options.interleaved)

@@ -9,6 +9,7 @@ import os
 import stat
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -277,6 +278,24 @@ class ConvertedSource:
         finally:
             with suppress(OSError):
                 pipe.close()
+
+
+# --- records by name ---
+
+
+def file_with_read(paths: Sequence[str], read_name: bytes) -> str | None:
+    """Return the first of some BAM files that has a record of a read, which is searched through.
+
+    None if there is none. What htslib cannot read of a file is left out.
+    """
+    import pysam  # takes a while, and only the message of an error needs it
+
+    for path in paths:
+        with suppress(OSError, ValueError), pysam.AlignmentFile(path, check_sq=False) as file:
+            for record in file.fetch(until_eof=True):
+                if (record.query_name or "").encode() == read_name:
+                    return path
+    return None
 
 
 # --- indexes ---

@@ -304,6 +304,8 @@ def _map_batches(
             output.append(finished.encoded)
             written += finished.n_reads
             first_pairs.add(finished)
+            if share := reader.share_read:
+                progress.total = max(round(reader.n_reads / share), written)
             progress.update(finished.n_reads)
             if run.job.report is not None:
                 run.job.report(written)

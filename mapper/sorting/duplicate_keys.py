@@ -358,17 +358,27 @@ def find_entries(
     return _entries(table[:n_rows], data, tuple(bounds)), of_records
 
 
-def _error(status: int, data: np.ndarray, at: int) -> InputFormatError:
-    name = show(data[at + FIXED_BYTES : at + FIXED_BYTES + int(data[at + 12]) - 1].tobytes())
+class UnmarkableError(InputFormatError):
+    """A record lacks what duplicates are found by, or is malformed."""
+
+    read_name: bytes = b""
+
+
+def _error(status: int, data: np.ndarray, at: int) -> UnmarkableError:
+    read_name = data[at + FIXED_BYTES : at + FIXED_BYTES + int(data[at + 12]) - 1].tobytes()
+    error = UnmarkableError(_problem(status, show(read_name)))
+    error.read_name = read_name
+    return error
+
+
+def _problem(status: int, name: str) -> str:
     if status == _BAD_RECORD:
-        return InputFormatError(
-            f"record of read {name}: its lengths or tags are malformed; export it again"
-        )
+        return f"record of read {name}: its lengths or tags are malformed; export it again"
     lacking = (
         "no tag MC, the CIGAR of the mate" if status == _NO_MC
         else "no tag ms, the score of the mate"
     )  # fmt: skip
-    return InputFormatError(
+    return (
         f"record of read {name}: its mate is mapped, and it has {lacking}, by which duplicates are "
         "found; add it with `samtools fixmate -m`, on records grouped by name, and sort again"
     )

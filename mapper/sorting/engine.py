@@ -10,6 +10,7 @@ thread in memory, and nothing for the whole sample.
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future
@@ -20,6 +21,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from mapper.errors import InputFormatError
+from mapper.io.fastq_errors import show
 from mapper.jit.accelerate import brief, driver
 from mapper.parallel.map import ordered_map
 from mapper.sorting.bam_index import IndexPart, index_part
@@ -35,9 +37,12 @@ from mapper.sorting.marked_records import (
     merge_names,
     set_flags,
 )
+from mapper.sorting.optical import has_coordinates
 from mapper.sorting.options import MarkOptions
 from mapper.sorting.ranges import RecordRange, Records, sort_pieces
 from mapper.sorting.record_order import END_OF_ORDER, PLACE_BITS
+
+log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
@@ -77,9 +82,24 @@ class Marking:
         self.libraries = Libraries(header)
         self._counts = np.zeros((len(self.libraries.names), len(COUNTS)), np.int64)
 
+        self._has_warned = False
+
     def add(self, counts: np.ndarray) -> None:
         """Add the counts of a range."""
         self._counts += counts
+
+    def look_at_names(self, entries: Entries) -> None:
+        """Warn, once, if optical duplicates are wanted and names have no coordinates."""
+        if self.options.optical_distance and not self._has_warned and len(entries.place):
+            if has_coordinates(entries, 0):
+                return
+            self._has_warned = True
+            start = entries.name[0]
+            name = entries.names[start : start + entries.name_length[0]].tobytes()
+            log.warning(
+                "names such as %s do not say where a read lay on the flow cell: duplicates of such "
+                "reads are not counted as optical", show(name),
+            )  # fmt: skip
 
     def report(self, command: str) -> dict[str, object]:
         """Return the counts as ``samtools markdup --json`` names them."""
@@ -151,6 +171,7 @@ def _scan(
     part, following = part_and_next
     records = part.load()
     entries, libraries = find_entries(*records, marking.libraries, marking.options)
+    marking.look_at_names(entries)
     if entries.reach > look_back:
         raise InputFormatError(
             f"a record has {entries.reach} clipped bases before its alignment; of sorted parts "

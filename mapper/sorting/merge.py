@@ -8,13 +8,14 @@ from contextlib import closing
 from functools import partial
 from pathlib import Path
 
-from mapper.errors import UsageError, option
+from mapper.errors import InputFormatError, UsageError, option
 from mapper.io.input_file import STDIN
 from mapper.io.output_file import is_special
 from mapper.io.reference_fasta import check_contigs
-from mapper.io.samtools import check_fasta
+from mapper.io.samtools import check_fasta, file_with_read
 from mapper.parallel.map import ordered_map
 from mapper.parallel.pool import READ, WRITE, PriorityPool
+from mapper.sorting.duplicate_keys import UnmarkableError
 from mapper.sorting.options import MarkOptions, SortOptions
 from mapper.sorting.output import SortedTarget, open_sorted_output, write_sorted
 from mapper.sorting.parts import PartsReader
@@ -58,37 +59,48 @@ def merge_parts(
     """
     pool = PriorityPool(threads)
     try:
-        target_bytes = range_bytes(threads, SPARE_BYTES)
-        open_parts = partial(PartsReader, paths, pool.at(READ), target_bytes)
-        with open_parts() as parts:
-            target = target._replace(
-                header=parts.header(target.command), contig_names=parts.contig_names,
-                contig_lengths=parts.contig_lengths,
-            )  # fmt: skip
-            if target.output_format == "cram" and target.reference is not None:
-                check_fasta(Path(target.reference))
-                check_contigs(
-                    Path(target.reference), target.contig_names, target.contig_lengths, pool
-                )
-            if parts.all_sorted:
-                _check_readable_twice(paths, sort.duplicates)
-                opened = [parts]
-                ranges = partial(_ranges, open_parts, iter([parts]), opened)
-                return write_sorted(
-                    ranges, lambda: parts.n_records, target, sort.duplicates, pool.at(WRITE),
-                    threads, share_read=lambda: opened[-1].share_read, progress=progress,
-                )  # fmt: skip
-            log.info("parts that are not sorted: all of them are sorted")
-            with open_sorted_output(
-                target, sort, pool.at(WRITE), threads, memory=memory, progress=progress
-            ) as output:
-                for run in ordered_map(
-                    run_of_bytes, parts.unsorted_chunks(), threads, ahead=1, pool=pool.at(WRITE)
-                ):
-                    output.append(run)
-            return output.duplicates
+        return _merge(paths, target, sort, threads, memory, progress, pool)
+    except UnmarkableError as error:
+        files = [path for path in paths if path != STDIN and not is_special(Path(path))]
+        part = file_with_read(files, error.read_name)
+        if part is None:
+            raise
+        raise InputFormatError(f"{part}: {error}") from error
     finally:
         pool.shutdown()
+
+
+def _merge(
+    paths: Sequence[str], target: SortedTarget, sort: SortOptions, threads: int, memory: int,
+    progress: bool, pool: PriorityPool,
+) -> dict[str, object] | None:  # fmt: skip
+    target_bytes = range_bytes(threads, SPARE_BYTES)
+    open_parts = partial(PartsReader, paths, pool.at(READ), target_bytes)
+    with open_parts() as parts:
+        target = target._replace(
+            header=parts.header(target.command), contig_names=parts.contig_names,
+            contig_lengths=parts.contig_lengths,
+        )  # fmt: skip
+        if target.output_format == "cram" and target.reference is not None:
+            check_fasta(Path(target.reference))
+            check_contigs(Path(target.reference), target.contig_names, target.contig_lengths, pool)
+        if parts.all_sorted:
+            _check_readable_twice(paths, sort.duplicates)
+            opened = [parts]
+            ranges = partial(_ranges, open_parts, iter([parts]), opened)
+            return write_sorted(
+                ranges, lambda: parts.n_records, target, sort.duplicates, pool.at(WRITE),
+                threads, share_read=lambda: opened[-1].share_read, progress=progress,
+            )  # fmt: skip
+        log.info("parts that are not sorted: all of them are sorted")
+        with open_sorted_output(
+            target, sort, pool.at(WRITE), threads, memory=memory, progress=progress
+        ) as output:
+            for run in ordered_map(
+                run_of_bytes, parts.unsorted_chunks(), threads, ahead=1, pool=pool.at(WRITE)
+            ):
+                output.append(run)
+        return output.duplicates
 
 
 def _ranges(

@@ -90,6 +90,12 @@ def is_optical(rows, a, b, distance):
     return i == length
 
 
+@driver
+def has_coordinates(rows, row):
+    """Return True if the name of a row says where the read lay on the flow cell."""
+    return _coordinates(rows, row)[0]
+
+
 class _Members(NamedTuple):
     """Rows of trees whose names have coordinates."""
 

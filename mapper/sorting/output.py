@@ -101,12 +101,13 @@ class SortedTarget(NamedTuple):
 
     @property
     def index_path(self) -> Path | None:
-        """The index's name; None for no index."""
+        """The index's name, beside the name given, where readers look first; None for no index."""
         if self.file_path is None or self.output_format not in ("bam", "cram"):
             return None
+        path = Path(self.path)
         is_long = max(self.contig_lengths, default=0) > MAX_BAI_LENGTH
         kind = ".crai" if self.output_format == "cram" else ".csi" if is_long else ".bai"
-        return self.file_path.with_name(self.file_path.name + kind)
+        return path.with_name(path.name + kind)
 
     def check(self) -> None:
         """Raise UsageError or OutputError if it cannot be written."""

@@ -156,6 +156,16 @@ def test_cs_without_equal_signs(world, aligner) -> None:
     assert any("-" in text for text in texts)
 
 
+def test_cs_of_ambiguous_bases_of_a_read(world, tmp_path) -> None:
+    """As the tag has it: whatever is no base is n."""
+    letters = list(next(r.letters for r in world.reads if set(r.letters) <= set("ACGT")))
+    for place, letter in ((20, "M"), (40, "R"), (60, "N")):
+        letters[place] = letter
+    with mapper.Aligner(world.index, device="cpu", threads=1, cs="short") as aligner:
+        (hit,) = [hit for hit in aligner.map(["".join(letters)]) if hit.is_primary]
+    assert hit.cs == hit.tags["cs"] and hit.cs.count("n") == 3
+
+
 def test_rows(hits) -> None:
     rows = np.flatnonzero(hits.mapq >= 30)
     sure = hits[hits.mapq >= 30]

@@ -105,9 +105,14 @@ CASES = {
     ),
     "first lane without group": (r"ref.fmw 1.fq --lane @RG\tID:b 2.fq", USAGE, "with -R"),
     "lanes of one group": (
-        r"ref.fmw 1.fq -R @RG\tID:a\tSM:x --lane @RG\tID:a\tSM:y 2.fq",
+        r"ref.fmw 1.fq -R @RG\tID:a\tSM:x --lane @RG\tID:a\tSM:x\tLB:l 2.fq",
         USAGE,
         "'a' is described",
+    ),
+    "lanes of two samples": (
+        r"ref.fmw 1.fq -R @RG\tID:a\tSM:x --lane @RG\tID:b\tSM:x 2.fq --lane @RG\tID:c 2.fq",
+        USAGE,
+        "SM is missing, and x in -R; an output is one sample",
     ),
     "file in two lanes": (
         r"ref.fmw 1.fq -R @RG\tID:a --lane @RG\tID:b 1.fq",

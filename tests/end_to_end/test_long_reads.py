@@ -388,6 +388,44 @@ def test_deletions_and_insertions_stay_in_one_alignment(
     assert [record.flag & 0x800 for record in records] == [0, 0]
 
 
+def gaps_not_leftmost(genome: dict[str, str], record: Any) -> list[str]:
+    """Return the gaps, behind two matches or more, that could begin one base earlier."""
+    text, read = genome[record.reference_name], record.query_sequence
+    ops = record.cigartuples
+    ref, query, found = record.reference_start, 0, []
+    for number, (code, length) in enumerate(ops):
+        if code in (1, 2) and ops[number - 1][0] == 7 and ops[number - 1][1] > 1:
+            side, at = (read, query) if code == 1 else (text, ref)
+            if ops[number + 1][0] in (7, 8) and side[at - 1] == side[at + length - 1]:
+                found.append(f"{record.query_name} {ref}")
+        query += length if code in (1, 4, 7, 8) else 0
+        ref += length if code in (2, 7, 8) else 0
+    return found
+
+
+def test_gaps_are_leftmost(long_world: LongWorld, tmp_path: Path) -> None:
+    """Also those that a mismatch follows, which end the exact match before them."""
+    rng = np.random.default_rng(8)
+    text = long_world.genome["c1"]
+    runs = [m.start() for m in re.finditer(r"([ACGT])\1{3}", text[500:-500])]
+    reads = list(long_world.reads)
+    for i, at in enumerate(runs[:40]):
+        start, end = max(at + 500 - 1500, 0), at + 500 + 1500
+        behind = at + 504  # of the run, where the read has another base
+        other = next(c for c in "ACGT" if c not in (text[behind - 1], text[behind]))
+        run = text[at + 500 : behind]
+        run = run[1:] if i % 2 else run + run[0]
+        reads.append(read_of(f"run{i}", text[start : at + 500] + run + other
+                             + with_errors(rng, text[behind + 1 : end], 0.01)))  # fmt: skip
+    assert sum(read.name.startswith("run") for read in reads) > 20
+    records = [
+        r for r in checked(long_world, tmp_path, reads, "ont", extended_cigar=True)
+        if not r.is_unmapped and not r.is_supplementary
+    ]  # fmt: skip
+    assert sum(gap in (1, 2) for r in records for gap, _ in r.cigartuples) > 1000
+    assert [gap for r in records for gap in gaps_not_leftmost(long_world.genome, r)] == []
+
+
 def planted_contig(rng: np.random.Generator, letters: str) -> tuple[str, list[str]]:
     """A contig with variants 200 bases apart and more, and each as ``place operation``.
 
@@ -564,7 +602,7 @@ def test_short_inversions_are_split(
 
 
 def test_tags_of_bases_stay_right(long_world: LongWorld, tmp_path: Path) -> None:
-    """MM, ML and MN on whole records as they are, whatever the strand; none on clipped ones."""
+    """MM, ML and MN, and kinetics, on whole records as they are; none on clipped ones."""
     text = long_world.genome["c2"]
     letters = {
         "fwd": text[100:2100],
@@ -580,17 +618,19 @@ def test_tags_of_bases_stay_right(long_world: LongWorld, tmp_path: Path) -> None
             record.set_tag("MM", "C+m,1,2;")
             record.set_tag("ML", array("B", [200, 100]))
             record.set_tag("MN", len(bases))
+            record.set_tag("fi", array("B", [7] * len(bases)))
             record.set_tag("np", 7)
             out.write(record)
     map_to(long_world.index, tmp_path / "x.bam", str(source))
     for record in records_of(tmp_path / "x.bam"):
         assert record.get_tag("np") == 7
         if record.is_supplementary:
-            assert not any(record.has_tag(tag) for tag in ("MM", "ML", "MN"))
+            assert not any(record.has_tag(tag) for tag in ("MM", "ML", "MN", "fi"))
         else:
             assert record.get_tag("MM") == "C+m,1,2;"
             assert list(record.get_tag("ML")) == [200, 100]
             assert record.get_tag("MN") == len(letters[record.query_name])
+            assert len(record.get_tag("fi")) == record.get_tag("MN")
 
 
 def test_the_other_haplotype_makes_a_read_no_less_sure(tmp_path: Path) -> None:

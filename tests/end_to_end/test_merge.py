@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -109,6 +110,43 @@ def test_parts_become_the_file_of_one_run(parts: Parts, tmp_path: Path) -> None:
 
 
 @pytest.mark.medium
+def test_the_index_lies_beside_the_name_given(parts: Parts, tmp_path: Path) -> None:
+    """As of samtools; one beside the file that a link leads to describes the older file."""
+    (tmp_path / "real").mkdir()
+    target, link = tmp_path / "real" / "x.bam", tmp_path / "link.bam"
+    (tmp_path / "real" / "x.bam.bai").write_bytes(b"of an older file")
+    link.symlink_to(target)
+    run("merge", *parts.sorted, "-o", link, "--quiet")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["link.bam", "link.bam.bai", "real"]
+    assert [p.name for p in target.parent.iterdir()] == ["x.bam"] and link.is_symlink()
+    with pysam.AlignmentFile(str(link)) as file:
+        assert file.has_index()
+
+
+@pytest.mark.medium
+def test_names_without_coordinates_are_told(parts: Parts, tmp_path: Path, caplog) -> None:
+    """Once a run, and only if optical duplicates are asked for."""
+    named = tmp_path / "named.bam"
+    with pysam.AlignmentFile(str(parts.sorted[0])) as source, pysam.AlignmentFile(
+        str(named), "wb", template=source
+    ) as out:  # fmt: skip
+        for record in source:
+            number = re.sub(r"\D", "", record.query_name)
+            record.query_name = f"M1:7:F:1:1101:{number}:{number}"
+            out.write(record)
+    unnamed = parts.sorted[0]  # as simulated
+    for part, options, n_told in (
+        (named, MARK, 0),
+        (unnamed, ["--markdup"], 0),
+        (unnamed, MARK, 1),
+    ):
+        caplog.clear()
+        run("merge", part, "-o", tmp_path / "x.bam", *options, "-t", "2")
+        told = [m for m in caplog.messages if "where a read lay on the flow cell" in m]
+        assert len(told) == n_told
+
+
+@pytest.mark.medium
 def test_header_of_a_merge(parts: Parts, tmp_path: Path) -> None:
     out, _ = merged(parts.plain, tmp_path)
     with pysam.AlignmentFile(str(out)) as file:
@@ -155,6 +193,7 @@ def test_parts_that_cannot_be_merged(parts: Parts, tmp_path: Path, capsys) -> No
     folder.mkdir()
     for part, message in (
         (cut, "cut.bam: "),
+        (no_mc, f"{no_mc}: record of read "),
         (no_mc, "it has no tag MC, the CIGAR of the mate"),
         (no_ms, "it has no tag ms, the score of the mate, by which duplicates are found; add it "
          "with `samtools fixmate -m`"),

@@ -110,15 +110,20 @@ def replay(cigar: str, read: str, ref: str, scoring: Scoring) -> Replay:
     return Replay(score, distance, i, j)
 
 
-def shift_gaps_left(cigar: str, read: str, ref: str) -> str:
+def shift_gaps_left(cigar: str, read: str, ref: str, *, parting: bool = False) -> str:
     """Move each gap between two runs of matches left, base by base, while both stay true.
 
-    A run keeps at least one base.
+    A run keeps at least one base. With `parting` gaps are moved between matches and a mismatch,
+    and only those.
     """
     ops = [list(op) for op in parse_cigar(cigar)]
-    for g in range(1, len(ops) - 1):
-        if ops[g][1] not in "ID" or ops[g - 1][1] != "=" or ops[g + 1][1] != "=":
+    inner = range(1, len(ops) - 1)
+    for g in reversed(inner) if parting else inner:
+        follows = ops[g + 1][1]
+        if ops[g][1] not in "ID" or ops[g - 1][1] != "=" or follows != ("X" if parting else "="):
             continue
+        if parting:
+            ops.insert(g + 1, [0, "="])
         while ops[g - 1][0] > 1:
             trial = [list(op) for op in ops]
             trial[g - 1][0] -= 1
@@ -129,4 +134,6 @@ def shift_gaps_left(cigar: str, read: str, ref: str) -> str:
             except AssertionError:
                 break
             ops = trial
+        if ops[g + 1][0] == 0:
+            del ops[g + 1]
     return "".join(f"{n}{op}" for n, op in ops)
