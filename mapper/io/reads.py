@@ -162,7 +162,9 @@ class ReadsReader(BatchReader):
     def share_read(self) -> float | None:
         """Share of the files' bytes that has been read; None if some file is a pipe or a device."""
         sizes = [source.n_bytes for source in self._sources]
-        return sum(source.n_read for source in self._sources) / sum(sizes) if all(sizes) else None
+        if not sizes or not all(sizes):
+            return None
+        return sum(source.n_read for source in self._sources) / sum(sizes)
 
     def close(self) -> None:
         """Close all files."""

@@ -361,14 +361,14 @@ def find_entries(
 class UnmarkableError(InputFormatError):
     """A record lacks what duplicates are found by, or is malformed."""
 
-    read_name: bytes = b""
+    def __init__(self, message: str, read_name: bytes) -> None:
+        super().__init__(message)
+        self.read_name = read_name
 
 
 def _error(status: int, data: np.ndarray, at: int) -> UnmarkableError:
     read_name = data[at + FIXED_BYTES : at + FIXED_BYTES + int(data[at + 12]) - 1].tobytes()
-    error = UnmarkableError(_problem(status, show(read_name)))
-    error.read_name = read_name
-    return error
+    return UnmarkableError(_problem(status, show(read_name)), read_name)
 
 
 def _problem(status: int, name: str) -> str:

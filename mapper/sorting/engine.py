@@ -89,7 +89,10 @@ class Marking:
         self._counts += counts
 
     def look_at_names(self, entries: Entries) -> None:
-        """Warn, once, if optical duplicates are wanted and names have no coordinates."""
+        """Warn, once, if optical duplicates are wanted and names have no coordinates.
+
+        Of each range the first name is looked at. One thread at a time may call this.
+        """
         if self.options.optical_distance and not self._has_warned and len(entries.place):
             if has_coordinates(entries, 0):
                 return
@@ -171,7 +174,6 @@ def _scan(
     part, following = part_and_next
     records = part.load()
     entries, libraries = find_entries(*records, marking.libraries, marking.options)
-    marking.look_at_names(entries)
     if entries.reach > look_back:
         raise InputFormatError(
             f"a record has {entries.reach} clipped bases before its alignment; of sorted parts "
@@ -239,6 +241,7 @@ def _with_partitions(
     bounds: deque[int] = deque()  # where the next partitions end
     low = 0
     for scanned in scans:
+        marking.look_at_names(scanned.entries)
         waiting.append(_Waiting(scanned))
         bounds.append(scanned.next_place)
         while bounds and bounds[0] <= _reached_back(scanned.next_place, look_back):
