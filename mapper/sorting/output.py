@@ -371,11 +371,12 @@ def _write_by_samtools(parts: Iterator[Finished], target: SortedTarget, start: b
 
 
 def _stale(target: SortedTarget) -> list[Path]:
-    """Return the indexes of an older file, but for links to the name of the new one."""
+    """Return the indexes of an older file, but for links to what becomes the new one."""
     if target.file_path is None:
         return []
+    new = None if target.index_path is None else os.path.realpath(target.index_path)
     return [
         path
         for path in index_files(Path(target.path))
-        if not (path.is_symlink() and os.path.realpath(path) == str(target.index_path))
+        if not (path.is_symlink() and os.path.realpath(path) == new)
     ]
