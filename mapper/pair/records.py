@@ -172,7 +172,6 @@ def _measure(base_offsets, alignments, role, all_alignments):
     n_records, cigar, span, read_len = n_reads, np.int64(0), np.int64(0), np.int64(0)
     for read in range(n_reads):
         read_len = max(read_len, base_offsets[read + 1] - base_offsets[read])
-    # Each by itself, and the ends of slices: so they become vector code.
     also = SECONDARY if all_alignments else SUPPLEMENTARY
     for i in range(len(role)):
         n_records += (role[i] == SUPPLEMENTARY) | (role[i] == also)
