@@ -196,6 +196,19 @@ class RecordBatch(NamedTuple):
         return len(self.flag)
 
 
+IS_MAPPED, IS_PROPER, IS_SURE, IS_RECORDED = 1, 2, 4, 8
+
+
+class EncodedBatch(NamedTuple):
+    """The BAM records of a batch of reads, which a device has placed."""
+
+    data: np.ndarray  # uint8: records, one behind another
+    state: np.ndarray
+    """uint8 (n_reads,): bits IS_MAPPED; IS_PROPER, in a proper pair; IS_SURE, of the statistics;
+    IS_RECORDED, one of its records is primary, and all have as much room as was planned."""
+    n_records: int
+
+
 def no_records() -> RecordBatch:
     """Return a batch without records."""
     return RecordBatch(

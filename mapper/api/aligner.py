@@ -30,7 +30,7 @@ from mapper.mapping.options import (
     insert_size_model,
     map_params,
 )
-from mapper.mapping.pipeline import LENGTH_LIMITS, Batches, Run, finished_batches
+from mapper.mapping.pipeline import LENGTH_LIMITS, Batches, Encoder, Run, finished_batches
 from mapper.mapping.prefetch import BatchPrefetcher
 from mapper.mapping.session import Session
 from mapper.mapping.stats import RunStats
@@ -402,7 +402,7 @@ class Aligner:
         self._check_still_open()
         run.backend.start(run.pool, self._threads, run.batch_bases // run.member_bases)
         try:
-            for finished in finished_batches(run, batches, may_hold_pairs, piece_of):
+            for finished in finished_batches(run, batches, may_hold_pairs, Encoder(piece_of)):
                 yield finished.encoded, run.insert_size
                 self._check_still_open()
             self._check.result()  # raises if the index is damaged

@@ -20,8 +20,8 @@ NOT_A_BASE = 255
 """Code of "=", the base of the reference."""
 
 _BAM_LETTERS = b"=ACMGRSVTWYHKDBN"
-_NIBBLE_OF_CODE = np.array([_BAM_LETTERS.index(letter) for letter in LETTERS], np.uint8)
-_NIBBLE_OF_COMPLEMENT = _NIBBLE_OF_CODE[COMPLEMENT]
+NIBBLE_OF_CODE = np.array([_BAM_LETTERS.index(letter) for letter in LETTERS], np.uint8)
+_NIBBLE_OF_COMPLEMENT = NIBBLE_OF_CODE[COMPLEMENT]
 _CODE_OF_NIBBLE = np.array(
     [LETTERS.index(c) if c in LETTERS else NOT_A_BASE for c in _BAM_LETTERS], np.uint8
 )
@@ -64,7 +64,7 @@ def put_bases(out, at, bases, start, end, reverse):
     n_pairs = length >> 1
     target = out[at : at + ((length + 1) >> 1)]
     part = bases[start:end]
-    nibbles = _NIBBLE_OF_COMPLEMENT if reverse else _NIBBLE_OF_CODE
+    nibbles = _NIBBLE_OF_COMPLEMENT if reverse else NIBBLE_OF_CODE
     last = length - 1
     if length < VECTOR or not _put_plain(target, part, reverse):
         for i in range(n_pairs):
@@ -182,6 +182,45 @@ def check_names(reads: ReadBatch) -> None:
         )
 
 
+@core
+def record_bytes(name_length, n_bases, n_ops, n_tag_bytes):
+    """Return the bytes of a record, that of its size included."""
+    size = FIXED_BYTES + max(name_length, 1) + 1 + ((n_bases + 1) >> 1) + n_bases + 4 * n_ops
+    if n_ops > MAX_CIGAR_OPS:
+        size += _CG_BYTES + 4 * 2
+    return size + n_tag_bytes
+
+
+@core
+def put_fixed(out, at, size, records, r, name_length, n_bases, n_ops, span):
+    """Write the fields of fixed size of record `r` at `at`; return the position behind them.
+
+    Parameters
+    ----------
+    size
+        Bytes of the record.
+    records
+        The columns from ``flag`` to ``template_len`` of a RecordBatch.
+    span
+        Bases of the reference that it covers.
+    """
+    pos = records.ref_pos[r]
+    put32(out, at, size - 4)
+    put32(out, at + 4, np.int64(records.ref_id[r]))
+    put32(out, at + 8, pos)
+    out[at + 12] = max(name_length, 1) + 1
+    out[at + 13] = records.mapq[r]
+    # By the specification a record without alignment counts as one base long.
+    put16(out, at + 14, reg2bin(pos, pos + max(span, 1)))
+    put16(out, at + 16, n_ops if n_ops <= MAX_CIGAR_OPS else np.int64(2))
+    put16(out, at + 18, np.int64(records.flag[r]))
+    put32(out, at + 20, n_bases)
+    put32(out, at + 24, np.int64(records.next_ref_id[r]))
+    put32(out, at + 28, records.next_pos[r])
+    put32(out, at + 32, np.int64(records.template_len[r]))
+    return at + FIXED_BYTES
+
+
 @driver
 def _fill_offsets(records, reads, offsets):
     """Write the offsets of the records, and their end: int64, shape (n_records + 1,).
@@ -194,15 +233,13 @@ def _fill_offsets(records, reads, offsets):
     longest = np.int64(1)
     for r in range(len(records.read)):
         read = records.read[r]
-        name_length = max(reads.name_offsets[read + 1] - reads.name_offsets[read], 1)
+        name_length = reads.name_offsets[read + 1] - reads.name_offsets[read]
         longest = max(longest, name_length)
-        length = np.int64(records.query_end[r]) - records.query_start[r]
-        n_ops = records.cigar_offsets[r + 1] - records.cigar_offsets[r]
-        size = FIXED_BYTES + name_length + 1 + ((length + 1) >> 1) + length + 4 * n_ops
-        if n_ops > MAX_CIGAR_OPS:
-            size += _CG_BYTES + 4 * 2
-        size += records.tag_offsets[r + 1] - records.tag_offsets[r]
-        offsets[r + 1] = offsets[r] + size
+        offsets[r + 1] = offsets[r] + record_bytes(
+            name_length, np.int64(records.query_end[r]) - records.query_start[r],
+            records.cigar_offsets[r + 1] - records.cigar_offsets[r],
+            records.tag_offsets[r + 1] - records.tag_offsets[r],
+        )  # fmt: skip
     return longest
 
 
@@ -287,8 +324,7 @@ def base_bounds(base_offsets, read, query_start, query_end, reverse):
 def _fill_bam(records, reads, offsets, out):
     for r in range(len(records.read)):
         read = records.read[r]
-        flag = np.int64(records.flag[r])
-        reverse = (flag & REVERSE) != 0
+        reverse = (records.flag[r] & REVERSE) != 0
         start, end = base_bounds(
             reads.base_offsets, read, records.query_start[r], records.query_end[r], reverse
         )
@@ -296,26 +332,12 @@ def _fill_bam(records, reads, offsets, out):
         name_end = reads.name_offsets[read + 1]
         cigar_start = records.cigar_offsets[r]
         cigar_end = records.cigar_offsets[r + 1]
-        pos = records.ref_pos[r]
-        # By the specification a record without alignment counts as one base long.
-        span = max(reference_span(records.cigar_ops, cigar_start, cigar_end), 1)
-
-        at = offsets[r]
-        put32(out, at, offsets[r + 1] - at - 4)
-        put32(out, at + 4, np.int64(records.ref_id[r]))
-        put32(out, at + 8, pos)
-        out[at + 12] = max(name_end - name_start, 1) + 1
-        out[at + 13] = records.mapq[r]
-        put16(out, at + 14, reg2bin(pos, pos + span))
+        span = reference_span(records.cigar_ops, cigar_start, cigar_end)
         n_ops = cigar_end - cigar_start
-        put16(out, at + 16, n_ops if n_ops <= MAX_CIGAR_OPS else np.int64(2))
-        put16(out, at + 18, flag)
-        put32(out, at + 20, end - start)
-        put32(out, at + 24, np.int64(records.next_ref_id[r]))
-        put32(out, at + 28, records.next_pos[r])
-        put32(out, at + 32, np.int64(records.template_len[r]))
-        at += FIXED_BYTES
-
+        at = put_fixed(
+            out, offsets[r], offsets[r + 1] - offsets[r], records, r, name_end - name_start,
+            end - start, n_ops, span,
+        )  # fmt: skip
         at = copy_bytes(out, at, reads.names, name_start, name_end)
         if name_end == name_start:
             out[at] = 42  # "*"

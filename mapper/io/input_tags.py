@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from mapper.batch import ReadBatch, RecordBatch
+from mapper.batch_ops import longest_row
 from mapper.io.bam_writer import copy_bytes
 from mapper.io.tags import reverse_base_tag, tag_end, tag_key
 from mapper.jit.accelerate import driver
@@ -76,6 +77,34 @@ def _merge_tags(read, flag, query_start, query_end, own_tags, own_offsets, base_
                     reverse_base_tag(tags, copied, n_bases)
             tag = following
         tag_offsets[r + 1] = at
+
+
+@driver
+def _is_repeated(tags, n_bytes):
+    """Return True if the first `n_bytes` of `tags` come again and again, to their end."""
+    same = len(tags) % n_bytes == 0
+    for i in range(n_bytes, len(tags)):
+        same &= tags[i] == tags[i - n_bytes]
+    return same
+
+
+def common_read_group(reads: ReadBatch) -> bytes | None:
+    """Return the read group that all reads of a batch have as their only tag; empty for no tags.
+
+    None for other tags, or if a read has the flag 0x200.
+    """
+    if (reads.flags & QC_FAIL).any():
+        return None
+    offsets = reads.tag_offsets
+    if not len(offsets) or offsets[-1] == 0:
+        return b""
+    first = reads.tags[: offsets[1]].tobytes()
+    if first[:3] != b"RGZ" or first.find(b"\0") != len(first) - 1 or len(first) < 5:
+        return None  # or a group without a name, which is not that there is none
+    # Each read has one of the copies, if none has more.
+    if offsets[-1] != reads.n_reads * len(first) or longest_row(offsets) != len(first):
+        return None
+    return first[3:-1] if _is_repeated(reads.tags[: offsets[-1]], len(first)) else None
 
 
 def with_tag(reads: ReadBatch, tag: bytes) -> ReadBatch:

@@ -78,6 +78,10 @@ class RecordOutput(Protocol[Encoded]):
     def encode(self, records: RecordBatch, reads: ReadBatch) -> Encoded:
         """Return a batch of records in the form that is written. Any thread may call this."""
 
+    @property
+    def encode_bam(self) -> Callable[[np.ndarray], Encoded] | None:
+        """Returns BAM records (uint8) in that form; None if they cannot be. For any thread."""
+
     def append(self, encoded: Encoded) -> None:
         """Write the next batch: one thread at a time, in input order."""
 
@@ -114,6 +118,8 @@ class _FileCheckpoint:
 class _UnsortedOutput:
     """An output that has nothing left to do at the end of a run."""
 
+    encode_bam: Callable[[np.ndarray], np.ndarray] | None = None
+
     def __init__(self, sink: OutputFile) -> None:
         self._sink = sink
 
@@ -124,7 +130,13 @@ class _UnsortedOutput:
         return _FileCheckpoint(self._sink)
 
 
+def _as_it_is(data: np.ndarray) -> np.ndarray:
+    return data
+
+
 class _BamOutput(_UnsortedOutput):
+    encode_bam = staticmethod(_as_it_is)
+
     def __init__(self, sink: OutputFile, writer: BgzfWriter) -> None:
         super().__init__(sink)
         self._writer = writer
@@ -181,6 +193,8 @@ class SamtoolsOutput(_UnsortedOutput):
     index
         Where it writes the index of the output; None for none.
     """
+
+    encode_bam = staticmethod(_as_it_is)
 
     def __init__(
         self, sink: OutputFile, arguments: Sequence[str], threads: int, index: Path | None = None

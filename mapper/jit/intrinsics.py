@@ -1,4 +1,4 @@
-"""Intrinsics of compiled cores, on the CPU and on CUDA: bit counts, atomic counters, prefetch.
+"""Intrinsics of compiled cores, on the CPU and on CUDA: bits, atomic counters, products, prefetch.
 
 The Python bodies define the functions, and run where the JIT is off. Compiled code uses one
 machine instruction each, or two: the compilers of both targets know the LLVM intrinsics of the
@@ -233,6 +233,37 @@ def _leading_zeros_compiled(word):
 @overload(reversed_bits, inline="always")
 def _reversed_bits_compiled(word):
     return lambda word: _bitreverse(word)
+
+
+# --- floating point ---
+
+
+def rounded_product(a, b):
+    """Return the product of two float64, rounded before it is added to anything.
+
+    A device's compiler makes one instruction of a product and a sum, which rounds once: the result
+    may differ from the host's in the last bit.
+    """
+    return a * b
+
+
+@intrinsic
+def _rounded_product(typingctx, a, b):
+    def codegen(context, builder, signature, args):
+        if not str(builder.module.triple).startswith("nvptx"):
+            return builder.fmul(*args)
+        double = ir.DoubleType()
+        kind = ir.FunctionType(double, [double, double])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.nvvm.mul.rn.d")
+        return builder.call(function, args)
+
+    return types.float64(types.float64, types.float64), codegen
+
+
+# Not inlined by numba: numba-cuda (0.30.4) then takes a variable whose last use this is as 0.
+@overload(rounded_product)
+def _rounded_product_compiled(a, b):
+    return lambda a, b: _rounded_product(a, b)
 
 
 # --- prefetch ---

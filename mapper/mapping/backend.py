@@ -25,6 +25,7 @@ from mapper.mapping.stages import (
 )
 from mapper.mapping.stats import RunStats
 from mapper.pair.insert_size import InsertSizeModel
+from mapper.pair.records import Names
 from mapper.parallel.pool import MAP, READ, PriorityPool
 from mapper.params import BATCH_BASES, MapParams
 
@@ -53,6 +54,16 @@ class Backend(ABC):
             Bytes of the files of reads, as far as that is known.
         """
         return batch_bases
+
+    @abstractmethod
+    def enable_records(self, names: Names) -> None:
+        """Let batches come back as BAM records, where the hardware can; before :meth:`warm_up`.
+
+        Parameters
+        ----------
+        names
+            Of contigs and read group, for the records.
+        """
 
     @abstractmethod
     def warm_up(self, reads: ReadBatch) -> Aligned:
@@ -114,6 +125,9 @@ class CpuBackend(Backend):
         self._may_copy, self._input_bytes = may_copy, input_bytes
         self._pool: PriorityPool
         self._n_threads = 0
+
+    def enable_records(self, names: Names) -> None:
+        pass  # batches are finished by the run
 
     def warm_up(self, reads: ReadBatch) -> Aligned:
         return align_reads(self._in_use.index, reads, self._params, RunStats())

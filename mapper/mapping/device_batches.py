@@ -3,7 +3,7 @@
 A device needs hundreds of thousands of reads at a time, so that its slowest threads do not
 count. A thread of the host works best on few: their columns stay in its caches and in memory that
 the allocator has at hand, and many threads share the work between two batches of a device. So the
-host parses, places and encodes batches of its own size, and a group of them is aligned on a
+host parses, and may place and encode, batches of its own size, and a group of them is aligned on a
 device as one:
 
     parse (a task each) → align the group (a thread for each stream) → finish (a task each)
@@ -22,7 +22,9 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from mapper import batch_ops
-from mapper.batch import ReadBatch
+from mapper.batch import EncodedBatch, ReadBatch
+from mapper.batch_ops import ResultSlice
+from mapper.io.input_tags import common_read_group
 from mapper.mapping.backend import Backend
 from mapper.mapping.memory_plan import groups_in_flight
 from mapper.mapping.stages import (
@@ -36,12 +38,13 @@ from mapper.mapping.stages import (
 )
 from mapper.mapping.stats import RunStats
 from mapper.pair.insert_size import InsertSizeModel, assumed_model
+from mapper.pair.placement import tally_encoded
+from mapper.pair.records import Names
 from mapper.parallel.pool import MAP, READ, PriorityPool, complete, start_daemon
 from mapper.params import LEAST_MEMBER_BASES, MEMBER_BASES, MapParams
 
 if TYPE_CHECKING:
-    from mapper.batch_ops import ResultSlice
-    from mapper.mapping.stages_cuda import DeviceStages
+    from mapper.mapping.stages_cuda import DeviceNames, DeviceStages, NamesOn
 
 Result = TypeVar("Result")
 
@@ -87,6 +90,9 @@ class _Parsed(NamedTuple):
     reads: ReadBatch
     parts: list[batch_ops.Part]
     long_reads: LongReads | None  # those of the last part, if that is long
+    read_group: bytes | None
+    """That all reads bring along, empty for none; None if they bring anything else into their
+    records, or are not short reads of one kind."""
 
 
 class _Member(NamedTuple):
@@ -109,6 +115,8 @@ class CudaBackend(Backend):
         self.n_streams = len(stages.streams)
         self.default_batch_bases = stages.batch_bases
         self._stages, self._params, self._stats = stages, params, stats
+        self._names: DeviceNames | None = None
+        self._has_group = False  # the names have a read group
         self._pool: PriorityPool
         self._size = 1  # batches of a group
         self._open: list[_Member] = []
@@ -122,9 +130,28 @@ class CudaBackend(Backend):
         by_input = input_bytes // (MEMBERS_PER_THREAD * n_threads)
         return min(batch_bases, MEMBER_BASES, max(LEAST_MEMBER_BASES, by_input))
 
+    def enable_records(self, names: Names) -> None:
+        self._has_group = len(names.read_group) > 0
+        self._names = self._stages.device_names(names)
+
+    def _names_for(self, batches: Sequence[_Parsed]) -> NamesOn | None:
+        """Return the names for the records of a group of batches; None if the host makes these."""
+        groups = {batch.read_group for batch in batches}
+        group = groups.pop()
+        # With two read groups each record gets both.
+        if self._names is None or group is None or groups or (group and self._has_group):
+            return None
+        return partial(self._names.on, read_group=group)
+
     def warm_up(self, reads: ReadBatch) -> Aligned:
         aligned = self._stages.align(reads, self._params, RunStats())
         self._stages.align(reads, self._params, RunStats(), assumed_model())
+        if self._names is not None:
+            (made,) = self._stages.align_batches(
+                [reads], self._params, RunStats(), assumed_model(), self._names.on
+            )
+            if isinstance(made, EncodedBatch):
+                tally_encoded(made)
         return aligned
 
     def start(self, pool: PriorityPool, n_threads: int, group_size: int) -> None:
@@ -189,8 +216,9 @@ class CudaBackend(Backend):
         """Align a group on a device; queue the tasks that finish its batches."""
         with self._stats.stage("wait"):
             batches = [member.parsed.result() for member in group.members]
+        names = None if group.model is None else self._names_for(batches)
         # A device takes pairs, or single reads; most batches are of one kind.
-        shares: list[list[ResultSlice]] = [[] for _ in batches]
+        shares: list[list[ResultSlice | EncodedBatch]] = [[] for _ in batches]
         for paired in (True, False):
             numbered = [
                 (i, part.reads)
@@ -200,7 +228,7 @@ class CudaBackend(Backend):
             ]
             if numbered:
                 found = self._stages.align_batches(
-                    [reads for _, reads in numbered], self._params, self._stats, group.model
+                    [reads for _, reads in numbered], self._params, self._stats, group.model, names
                 )
                 for (i, _), share in zip(numbered, found, strict=True):
                     shares[i].append(share)
@@ -227,9 +255,12 @@ class CudaBackend(Backend):
 
     def _finish(
         self, finish: Callable[[AlignedBatch], Result], batch: _Parsed,
-        shares: Sequence[ResultSlice], long_parts: Sequence[LongChained], rescued: bool,
+        shares: Sequence[ResultSlice | EncodedBatch], long_parts: Sequence[LongChained],
+        rescued: bool,
     ) -> Result:  # fmt: skip
         """Finish a batch (a task of the pool)."""
+        if len(shares) == 1 and isinstance(shares[0], EncodedBatch):
+            return finish(AlignedBatch(batch.reads, [], [], shares[0]))
         of_device = iter(shares)
         aligned: list[Aligned | LongAligned] = []
         for part in batch.parts:
@@ -239,7 +270,9 @@ class CudaBackend(Backend):
                     extend_long_reads(index, part.reads, long_parts, self._params, self._stats)
                 )
             else:
-                aligned.append(Aligned(part.reads, *next(of_device).cut(), rescued))
+                share = next(of_device)
+                assert isinstance(share, ResultSlice)  # records come for whole batches alone
+                aligned.append(Aligned(part.reads, *share.cut(), rescued))
         return finish(AlignedBatch(batch.reads, [part.rows for part in batch.parts], aligned))
 
 
@@ -249,4 +282,7 @@ def _parse(parse: Callable[[], ReadBatch], params: MapParams) -> _Parsed:
     long_reads = None
     if parts[-1].is_long:
         long_reads = long_reads_of(parts[-1].reads, params.long.anchors)
-    return _Parsed(reads, parts, long_reads)
+    read_group = None
+    if len(parts) == 1 and long_reads is None:
+        read_group = common_read_group(reads)
+    return _Parsed(reads, parts, long_reads, read_group)

@@ -66,10 +66,11 @@ DEVICE_PROCESS_BYTES = 700_000_000
 """Memory that a device's driver and compiled kernels add to a process: 0.3 GB measured on an
 H200, 0.4 to 0.7 if kernels are compiled in the same run."""
 
-STREAM_BYTES_PER_BASE = 250
-"""Device memory for each base of a stream's batch, measured with 25 M bases with 19 loci a read on
-an H200 (benchmarks/results/device_stages.md, first batch); the reads of a genome with few repeats
-take a third. A batch that takes more is aligned in parts."""
+STREAM_BYTES_PER_BASE = 280
+"""Device memory for each base of a stream's batch: 250 measured with 25 M bases with 19 loci a read
+on an H200, before records were made there, and 30 for these, the sum of their columns with 15
+alignments a read of 150 bases; the reads of a genome with few repeats take a third. Of a batch that
+takes more the host makes the records, or it is aligned in parts."""
 
 DEVICE_MEMORY_SHARE = 0.75
 """Share of a device's free memory for batches. The rest is for kernels, the driver and others."""
@@ -87,8 +88,8 @@ class MemoryPlan(NamedTuple):
 def groups_in_flight(n_streams: int) -> int:
     """Return how many groups of batches to keep in flight, given the number of streams.
 
-    All streams may end a group at the same time; these groups are placed while the streams align
-    the next. (With two groups more than three streams, streams had no reads for 40 % of a run on an
+    All streams may end a group at the same time; these groups are placed, or their records taken,
+    while the streams align the next. (With two groups more than three streams, streams had no reads for 40 % of a run on an
     H200.)
     """
     return 2 * n_streams + GROUPS_WAITING

@@ -2,9 +2,9 @@
 
 Read: a task of a thread pool cuts the input into batches (:mod:`mapper.mapping.prefetch`).
 Map: each batch is parsed, aligned, placed and encoded on one thread of the pool; with a CUDA
-device it is aligned there (:mod:`mapper.mapping.backend`). Write: the calling thread passes the
-encoded batches to the output in input order. Decompressing the input and compressing the output
-are tasks of the same pool, so a run uses ``threads`` threads.
+device most of that is done there (:mod:`mapper.mapping.backend`). Write: the calling thread passes
+the encoded batches to the output in input order. Decompressing the input and compressing the
+output are tasks of the same pool, so a run uses ``threads`` threads.
 
 Batches are independent but for the insert size. It is estimated from the first pairs of the sample
 before any batch is finished, and frozen. So the records do not depend on where batches are cut,
@@ -26,7 +26,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from mapper import batch_ops
-from mapper.batch import ReadBatch, RecordBatch
+from mapper.batch import EncodedBatch, ReadBatch, RecordBatch
 from mapper.errors import OutputError, option
 from mapper.index.index import Index
 from mapper.io.batch_reader import RawBatch
@@ -57,7 +57,7 @@ from mapper.pair.insert_size import (
     model_of,
     numbers_of,
 )
-from mapper.pair.placement import Tally, tally
+from mapper.pair.placement import Tally, n_recorded, tally, tally_encoded
 from mapper.parallel.buffers import RECYCLER
 from mapper.parallel.pool import MAP, READ, SPARE, SPILL, WRITE, PriorityPool, share_threads
 from mapper.params import MAX_LONG_READ, MAX_READ_LEN
@@ -143,6 +143,8 @@ def _map_reads(
             _output(run, header, plan, device_io) as output,
         ):
             checked = session.check_index()
+            if output.encode_bam is not None:
+                run.backend.enable_records(run.names)
             stats.compile_seconds = compile_stages(
                 index, run.params, run.names, output, run.backend, from_text=reader.has_text,
                 short_reads=reader.may_hold_pairs or run.params.longest_short >= 0,
@@ -277,8 +279,12 @@ class Batches(Protocol):
         """Wait until all of `done` are, meanwhile keeping up to `most` batches."""
 
 
-Encode = Callable[[RecordBatch, ReadBatch], Any]
-"""Returns a batch of records in the form that the run keeps. Any thread may call it."""
+class Encoder(NamedTuple):
+    """Turns records into the form that a run keeps. Any thread may call its functions."""
+
+    encode: Callable[[RecordBatch, ReadBatch], Any]
+    encode_bam: Callable[[np.ndarray], Any] | None = None
+    """The same of BAM records, for backends that were told to make them."""
 
 
 def _map_batches(
@@ -296,11 +302,12 @@ def _map_batches(
         return {**run.saved(), "first_pairs": first_pairs.saved()}
 
     batches = BatchPrefetcher(pool, partial(run.cut, reader), run.workers)
+    encoder = Encoder(output.encode, output.encode_bam)
     with (
         nullcontext() if checkpoints is None else checkpoints.mapping(),
         progress_bar(run.job.progress, "reads", "mapping", initial=written) as progress,
     ):
-        for finished in finished_batches(run, batches, reader.may_hold_pairs, output.encode):
+        for finished in finished_batches(run, batches, reader.may_hold_pairs, encoder):
             output.append(finished.encoded)
             written += finished.n_reads
             first_pairs.add(finished)
@@ -323,7 +330,7 @@ def _map_batches(
 
 
 def finished_batches(
-    run: Run, batches: Batches, may_hold_pairs: bool, encode: Encode
+    run: Run, batches: Batches, may_hold_pairs: bool, encoder: Encoder
 ) -> Iterator[Finished]:
     """Map batches; yield what became of each, in input order.
 
@@ -351,10 +358,10 @@ def finished_batches(
         return finished
 
     try:
-        model = _freeze_insert_size(run, batches, may_hold_pairs, pending, encode)
+        model = _freeze_insert_size(run, batches, may_hold_pairs, pending, encoder)
 
         def finish(batch: AlignedBatch) -> Finished:
-            return run.finish(batch, model, encode)
+            return run.finish(batch, model, encoder)
 
         while True:
             # Evaluated once a turn: the end of the input may be found at any time, and then the
@@ -383,7 +390,7 @@ def finished_batches(
 
 def _freeze_insert_size(
     run: Run, batches: Batches, may_hold_pairs: bool, pending: deque[Future[Finished]],
-    encode: Encode,
+    encoder: Encoder,
 ) -> InsertSizeModel:  # fmt: skip
     """Return the insert-size model; queue the batches that were aligned to estimate it."""
     if run.frozen is not None:
@@ -429,7 +436,7 @@ def _freeze_insert_size(
         run.use_insert_size(model)
     model = in_score_units(model, run.params.extend.match)
     for future in first:
-        pending.append(run.pool.submit(MAP, partial(run.finish, future.result(), model, encode)))
+        pending.append(run.pool.submit(MAP, partial(run.finish, future.result(), model, encoder)))
     return model
 
 
@@ -547,8 +554,10 @@ class Run:
         self.stats.insert_size = saved["insert_size"]
         self.stats.restore(saved["statistics"], n_starts)
 
-    def finish(self, batch: AlignedBatch, model: InsertSizeModel, encode: Encode) -> Finished:
+    def finish(self, batch: AlignedBatch, model: InsertSizeModel, encoder: Encoder) -> Finished:
         """Run the stages that need the insert size, and encode (a task)."""
+        if batch.encoded is not None:
+            return self._finish_encoded(batch.reads, batch.encoded, encoder)
         parts = []
         n_paired = n_mapped = n_proper = 0
         counts: Counter[str] = Counter()
@@ -565,10 +574,24 @@ class Run:
         with self.stats.stage("records"):
             records = copy_input_tags(batch_ops.merge_mixed(parts, batch.rows), batch.reads)
         with self.stats.stage("encode"):
-            encoded = encode(records, batch.reads)
+            encoded = encoder.encode(records, batch.reads)
         n_primary = int(((records.flag & NOT_PRIMARY) == 0).sum())
         return Finished(
             batch.reads.n_reads, encoded, counts, n_primary, n_paired, n_mapped, n_proper
+        )  # fmt: skip
+
+    def _finish_encoded(self, reads: ReadBatch, made: EncodedBatch, encoder: Encoder) -> Finished:
+        """Take the records that a device has made."""
+        assert encoder.encode_bam is not None  # else the backend makes none
+        with self.stats.stage("encode"):
+            encoded = encoder.encode_bam(made.data)
+        placed = tally_encoded(made)
+        n_paired, n_mapped, n_proper = 0, 0, 0
+        if reads.paired:
+            n_paired, n_mapped, n_proper = reads.n_reads, placed.mapped, placed.proper
+        return Finished(
+            reads.n_reads, encoded, _counts(reads, placed, made.n_records), n_recorded(made),
+            n_paired, n_mapped, n_proper,
         )  # fmt: skip
 
 

@@ -1,7 +1,8 @@
 """The stages on the CPU: pure functions from batch to batch.
 
 Packing, seeding, chaining, extension and rescue have a second form for CUDA devices with the same
-results (:mod:`mapper.mapping.stages_cuda`); placement and records are made on the CPU in any case.
+results (:mod:`mapper.mapping.stages_cuda`). So have placement and records, as BAM, of short reads
+that bring no tags of their own.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from mapper.batch import (
     AlignmentBatch,
     AnchorBatch,
     ChainBatch,
+    EncodedBatch,
     LinkBatch,
     PackedReads,
     ReadBatch,
@@ -87,6 +89,8 @@ class AlignedBatch(NamedTuple):
     reads: ReadBatch
     rows: list[np.ndarray]  # of each part: its reads' numbers in the batch
     parts: list[Aligned | LongAligned]
+    encoded: EncodedBatch | None = None
+    """The records of the batch if a device has made them; then there are no parts."""
 
 
 def align_reads(index: Index, reads: ReadBatch, params: MapParams, stats: RunStats) -> Aligned:

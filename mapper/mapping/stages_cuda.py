@@ -1,4 +1,4 @@
-"""The stages on CUDA devices: reads → seeds → loci → alignments, identical to the CPU's.
+"""The stages on CUDA devices: reads → seeds → loci → alignments → BAM records, as on the CPU.
 
 A thread that brings a batch takes an idle stream with its workspace, waits until the batch is
 done, and returns it. With several streams the copies of one batch overlap the kernels of another,
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from mapper.batch import AnchorBatch, LinkBatch, PackedReads, ReadBatch
+from mapper.batch import AnchorBatch, EncodedBatch, LinkBatch, PackedReads, ReadBatch
 from mapper.batch_ops import (
     DeviceResults,
     ResultSlice,
@@ -27,9 +27,9 @@ from mapper.batch_ops import (
     slice_reads,
 )
 from mapper.chain.cuda import download_links, find_loci, link_anchors
-from mapper.cuda.api import device_context, knowing_its_device
+from mapper.cuda.api import cuda, device_context, knowing_its_device
 from mapper.cuda.halving import Halves, in_halves
-from mapper.cuda.memory import Workspace, free_share, result_memory
+from mapper.cuda.memory import Workspace, device_memory, free_share, result_memory
 from mapper.cuda.upload import bytes_on_device, upload
 from mapper.errors import DeviceMemoryError
 from mapper.extend.cuda import download_alignments, extend_loci
@@ -55,6 +55,8 @@ from mapper.mapping.stages import (
 from mapper.mapping.stats import ON_CPU, RunStats
 from mapper.pair.cuda import propose_loci
 from mapper.pair.insert_size import InsertSizeModel
+from mapper.pair.records import Names
+from mapper.pair.records_cuda import encode_on_device
 from mapper.parallel.map import map_in_threads
 from mapper.params import DEVICE_STREAMS, MapParams
 from mapper.seed.anchors_cuda import download_long_packed, find_anchors, upload_long_reads
@@ -74,6 +76,50 @@ class _Text(NamedTuple):
     """The text of an index with masked bases, in a form that can be uploaded."""
 
     planes: np.ndarray  # uint64 (n_words + 2, 3): IndexData.unmasked_planes
+
+
+class DeviceNames:
+    """The names that records hold, on each device from when it first needs them.
+
+    Parameters
+    ----------
+    names
+        On the host. The read group may be that of the reads instead; see :meth:`on`.
+    """
+
+    def __init__(self, names: Names) -> None:
+        self._names = names
+        self._lock = threading.Lock()
+        self._there: dict[int, Names] = {}
+        self._groups: dict[tuple[int, bytes], Any] = {}
+
+    def on(self, ordinal: int, read_group: bytes = b"") -> Names:
+        """Return the names on a device, which must be the current one.
+
+        Parameters
+        ----------
+        read_group
+            Another read group than that of `names`; empty for that one.
+        """
+        with self._lock:
+            if ordinal not in self._there:
+                self._there[ordinal] = upload(self._names, "the names of contigs")
+            names = self._there[ordinal]
+            if not read_group:
+                return names
+            key = ordinal, read_group
+            if key not in self._groups:
+                group = np.frombuffer(read_group, np.uint8)
+                with device_memory("a read group"):
+                    self._groups[key] = cuda.to_device(group)
+            return names._replace(read_group=self._groups[key])
+
+
+NamesOn = Callable[[int], Names]
+"""Returns the names that records hold on a device, by its ordinal; it must be the current one."""
+
+NO_RECORDS = "no records"
+"""Name of the mark, among what a workspace keeps, that there is no memory for records."""
 
 
 class StreamWorkspace(NamedTuple):
@@ -143,18 +189,24 @@ class DeviceStages:
         )
         """Bases of a batch for which the free memory of every device suffices, about."""
 
+    @staticmethod
+    def device_names(names: Names) -> DeviceNames:
+        """Return names of which :meth:`align_batches` takes :meth:`DeviceNames.on`."""
+        return DeviceNames(names)
+
     def align(
         self, reads: ReadBatch, params: MapParams, stats: RunStats,
         model: InsertSizeModel | None = None,
     ) -> Aligned:  # fmt: skip
         """Align one batch: see :meth:`align_batches`."""
         (share,) = self.align_batches([reads], params, stats, model)
+        assert isinstance(share, ResultSlice)  # without names
         return Aligned(reads, *share.cut(), model is not None)
 
     def align_batches(
         self, batches: Sequence[ReadBatch], params: MapParams, stats: RunStats,
-        model: InsertSizeModel | None = None,
-    ) -> list[ResultSlice]:  # fmt: skip
+        model: InsertSizeModel | None = None, names_on: NamesOn | None = None,
+    ) -> list[ResultSlice | EncodedBatch]:  # fmt: skip
         """Pack, seed, chain and extend every read; the results are identical to the CPU's.
 
         Batches, all of pairs or all of single reads, are aligned as one. If the device's memory
@@ -166,13 +218,16 @@ class DeviceStages:
         model
             With it, mates are rescued too, and no packed reads are returned: the host needs them
             only for rescue.
+        names_on
+            With it, and a model, reads are placed and their records made on the device, too,
+            where its memory suffices. They must be short reads without tags of their own.
 
         Returns
         -------
-        Each batch's share of the results. These lie in page-locked memory, which is reused when
-        nothing refers to them any more.
+        Each batch's share of the results, or its records. These lie in page-locked memory, which
+        is reused when nothing refers to them any more.
         """
-        return self._with_stream(_align, batches, params, stats, model)
+        return self._with_stream(_align, batches, params, stats, model, names_on)
 
     def chain_long_batches(
         self, batches: Sequence[LongReads], params: MapParams, stats: RunStats,
@@ -243,14 +298,19 @@ def _batch_bases(stream: StreamWorkspace, n_streams: int) -> int:
 
 def _align(
     stream: StreamWorkspace, give_up: Callable[[], None], batches: Sequence[ReadBatch],
-    params: MapParams, stats: RunStats, model: InsertSizeModel | None,
-) -> list[ResultSlice]:  # fmt: skip
+    params: MapParams, stats: RunStats, model: InsertSizeModel | None, names_on: NamesOn | None,
+) -> list[ResultSlice | EncodedBatch]:  # fmt: skip
     """Align batches as one; in halves if memory does not suffice, and by the CPU at last."""
+    whole = {id(reads) for reads in batches}
 
-    def align(batches: Sequence[ReadBatch]) -> list[ResultSlice]:
-        return _align_at_once(stream, batches, params, stats, model)
+    def align(batches: Sequence[ReadBatch]) -> list[ResultSlice | EncodedBatch]:
+        # The records of half a batch are of no use: only alignments are joined.
+        is_whole = all(id(reads) in whole for reads in batches)
+        return _align_at_once(stream, batches, params, stats, model, names_on if is_whole else None)
 
-    def align_alone(batches: Sequence[ReadBatch], error: DeviceMemoryError) -> list[ResultSlice]:
+    def align_alone(
+        batches: Sequence[ReadBatch], error: DeviceMemoryError
+    ) -> list[ResultSlice | EncodedBatch]:
         (reads,) = batches
         if not stats.counts.get(ON_CPU):
             log.warning("%s; reads that do not fit even alone are mapped by the CPU", error)
@@ -260,7 +320,7 @@ def _align(
 
     def halves(
         batches: Sequence[ReadBatch],
-    ) -> Halves[Sequence[ReadBatch], list[ResultSlice]] | None:
+    ) -> Halves[Sequence[ReadBatch], list[ResultSlice | EncodedBatch]] | None:
         if sum(len(batch.bases) for batch in batches) <= LEAST_BATCH_BASES:
             give_up()
         return _halves(batches)
@@ -270,7 +330,7 @@ def _align(
 
 def _halves(
     batches: Sequence[ReadBatch],
-) -> Halves[Sequence[ReadBatch], list[ResultSlice]] | None:
+) -> Halves[Sequence[ReadBatch], list[ResultSlice | EncodedBatch]] | None:
     """Divide batches, or one batch without parting mates."""
     if len(batches) > 1:
         n = len(batches) // 2
@@ -283,8 +343,12 @@ def _halves(
         return None
     middle = reads.n_reads // (2 * step) * step
 
-    def join(found: list[list[ResultSlice]]) -> list[ResultSlice]:
-        return [ResultSlice(_join([share.cut() for (share,) in found]), 0, reads.n_reads)]
+    def join(found: list[list[ResultSlice | EncodedBatch]]) -> list[ResultSlice | EncodedBatch]:
+        parts = []
+        for (share,) in found:
+            assert isinstance(share, ResultSlice)  # of parts of a batch no records are made
+            parts.append(share.cut())
+        return [ResultSlice(_join(parts), 0, reads.n_reads)]
 
     parts = [[slice_reads(reads, 0, middle)], [slice_reads(reads, middle, reads.n_reads)]]
     return Halves(parts, join)
@@ -316,8 +380,8 @@ def _join(parts: Sequence[DeviceResults]) -> DeviceResults:
 
 def _align_at_once(
     stream: StreamWorkspace, batches: Sequence[ReadBatch], params: MapParams, stats: RunStats,
-    model: InsertSizeModel | None,
-) -> list[ResultSlice]:  # fmt: skip
+    model: InsertSizeModel | None, names_on: NamesOn | None,
+) -> list[ResultSlice | EncodedBatch]:  # fmt: skip
     """Run the stages, one after another, in a stream."""
     _, _, fm, contigs, space, text_planes = stream
     with stats.stage("pack"):
@@ -345,9 +409,6 @@ def _align_at_once(
                 params.keep, "second_look",
             )  # fmt: skip
             extended = merge_on_device(space, extended, found, "both_looks")
-    if model is None or not batches[0].paired:
-        with stats.stage("extend"):
-            alignments = download_alignments(space, extended)
     if model is not None and batches[0].paired:
         with stats.stage("rescue"):
             proposed = propose_loci(
@@ -360,7 +421,22 @@ def _align_at_once(
                     params.extend, params.keep, "rescued",
                 )  # fmt: skip
                 extended = merge_on_device(space, extended, rescued, "with_rescued")
-            alignments = download_alignments(space, extended)
+    if model is not None and names_on is not None and NO_RECORDS not in space.kept:
+        try:
+            with stats.stage("records"):
+                names = names_on(stream.ordinal)
+                return [
+                    *encode_on_device(
+                        space, text_planes, batches, on_device, seeds, extended, model, params,
+                        stream.host_index.fm.n_rows - 1, stream.host_index.contigs.groups, names,
+                    )
+                ]  # fmt: skip
+        except DeviceMemoryError as error:
+            # The alignments are there; the host goes on from them, for later batches too.
+            space.kept[NO_RECORDS] = True
+            log.info("%s: the host makes records", error)
+    with stats.stage("extend"):
+        alignments = download_alignments(space, extended)
     whole = DeviceResults(packed, seeds.summary, alignments)
     ends = np.cumsum([reads.n_reads for reads in batches]).tolist()
     return [

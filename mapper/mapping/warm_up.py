@@ -12,7 +12,7 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 from itertools import count
-from typing import Any
+from typing import Any, Protocol
 
 import numba
 import numpy as np
@@ -28,7 +28,6 @@ from mapper.io.bam_writer import encode_bam
 from mapper.io.fastq import TextBatch, TextPart
 from mapper.io.fastq_parser import SINGLE
 from mapper.io.input_tags import copy_input_tags, with_tag
-from mapper.io.output import RecordOutput
 from mapper.io.record_ends import FASTQ, few_line_ends, whole_records
 from mapper.jit.accelerate import announce_compiling, is_compiled
 from mapper.mapping.backend import Backend
@@ -117,8 +116,16 @@ SEARCHED_WORDS = 1 << 20
 """Words of the text that are searched for such bases; genomes can begin with millions of N."""
 
 
+class PreparedOutput(Protocol):
+    """The part of an output that is compiled before a run."""
+
+    def encode(self, records: RecordBatch, reads: ReadBatch) -> Any: ...
+
+    def prepare(self, encoded: Any) -> None: ...
+
+
 def compile_stages(
-    index: Index, params: MapParams, names: Names, output: RecordOutput[Any], backend: Backend, *,
+    index: Index, params: MapParams, names: Names, output: PreparedOutput, backend: Backend, *,
     from_text: bool = True, short_reads: bool = True, helpers: Helpers | None = None,
 ) -> float:  # fmt: skip
     """Compile every stage, or load its compiled code, by mapping two made-up pairs.

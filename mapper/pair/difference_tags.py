@@ -24,9 +24,6 @@ from mapper.jit.accelerate import core
 from mapper.pair.record_tags import put_share_tag, put_tag
 from mapper.params import LONG_CS
 
-MOST_CHARACTERS = 4
-"""Of one of these tags for each base of the read and of the reference: ``-[a]``."""
-
 _LOWER = 32  # distance of a small letter from its capital in ASCII
 
 

@@ -10,11 +10,13 @@ that matters, the read has been seeded again (``extend/doubt.py``).
 
 from __future__ import annotations
 
+import functools
 import math
 
 import numpy as np
 
 from mapper.jit.accelerate import core
+from mapper.jit.intrinsics import rounded_product
 from mapper.pair.insert_size import SCALE
 
 MAX_MAPQ = 60
@@ -22,24 +24,47 @@ PAIR_BOOST = 40
 """Most that a pair can add to the quality from a mate's own alignments."""
 
 
+MOST_RIVALS = 4096
+"""More alternatives about as good as the best of them count as so many."""
+
+
+@functools.cache
+def cost_of_rivals(per_tenfold: float) -> np.ndarray:
+    """Return by how much alternatives lower the quality, for each number of them.
+
+    A table, because a device's logarithm may differ from the host's in the last bit.
+
+    Parameters
+    ----------
+    per_tenfold
+        ``PairParams.quality_of_rivals``.
+
+    Returns
+    -------
+    float64, shape (MOST_RIVALS + 1,).
+    """
+    costs = np.array([per_tenfold * math.log10(max(n, 1)) for n in range(MOST_RIVALS + 1)])
+    costs.flags.writeable = False
+    return costs
+
+
 @core
-def lead_quality(lead, per_score, n_alternatives, per_tenfold, identity):
+def lead_quality(lead, per_score, n_alternatives, rivals_cost, identity):
     """Return the quality of a placement whose score leads the best alternative by `lead` matches.
 
     Parameters
     ----------
     per_score
         ``PairParams.quality_in_pair`` or ``quality_alone``.
-    n_alternatives, per_tenfold
-        Alternatives about as good as the best of them, and ``PairParams.quality_of_rivals``.
+    n_alternatives, rivals_cost
+        Number of alternatives about as good as the best of them; :func:`cost_of_rivals`.
     identity
         Share of the aligned bases that match.
     """
     if lead <= 0:
         return 0.0
-    quality = per_score * lead * identity * identity
-    if n_alternatives > 1:
-        quality -= per_tenfold * math.log10(n_alternatives)
+    quality = rounded_product(per_score * lead * identity, identity)
+    quality -= rivals_cost[min(n_alternatives, MOST_RIVALS)]
     return min(max(quality, 0.0), np.float64(MAX_MAPQ))
 
 
@@ -50,7 +75,7 @@ def chance_cap(score, log10_text):
     The expected number of positions in the text (both strands) that match `score` bases by
     chance is ``2 n / 4**score``; `log10_text` is ``log10(2 n)``.
     """
-    return max(0.0, 10.0 * (score * 0.6020599913279624 - log10_text))
+    return max(0.0, 10.0 * (rounded_product(score, 0.6020599913279624) - log10_text))
 
 
 UNUSED, PRIMARY, SUPPLEMENTARY, SECONDARY = range(4)
@@ -75,7 +100,7 @@ def unseen_score(read_len, match):
 
 @core
 def _head_quality(alignments, first, end, chosen, values, head, unseen, scores, log10_text,
-                  per_score, per_tenfold):  # fmt: skip
+                  per_score, rivals_cost):  # fmt: skip
     """Return the quality of a head from `values` (1 / SCALE score units) of the read's alignments.
 
     `unseen` is the score of the alternative that is always assumed.
@@ -92,7 +117,7 @@ def _head_quality(alignments, first, end, chosen, values, head, unseen, scores, 
     aligned = alignments.query_end[chosen] - alignments.query_start[chosen]
     identity = max(0.0, 1.0 - alignments.edit_distance[chosen] / aligned)
     quality = lead_quality(
-        (values[chosen - first] - second) / (SCALE * scores.match), per_score, n_near, per_tenfold,
+        (values[chosen - first] - second) / (SCALE * scores.match), per_score, n_near, rivals_cost,
         identity,
     )  # fmt: skip
     return min(quality, chance_cap(score / scores.match, log10_text))
@@ -100,7 +125,7 @@ def _head_quality(alignments, first, end, chosen, values, head, unseen, scores, 
 
 @core
 def assign_mapq(alignments, first, end, primary, values, alone, head, role, unseen, paired_unseen,
-                few_seeds, scores, params, log10_text, proper, mapq):  # fmt: skip
+                few_seeds, scores, params, log10_text, rivals_cost, proper, mapq):  # fmt: skip
     """Set the quality of each head of a read, in `mapq`, of its alignments first:end.
 
     `values` are scores with the mate, `alone` the read's own scores. An alternative that seeding
@@ -114,11 +139,11 @@ def assign_mapq(alignments, first, end, primary, values, alone, head, role, unse
     most = np.float64(FEW_SEEDS_QUALITY if few_seeds else MAX_MAPQ)
     own = _head_quality(
         alignments, first, end, primary, alone, head, unseen, scores, log10_text,
-        params.quality_alone, params.quality_of_rivals,
+        params.quality_alone, rivals_cost,
     )  # fmt: skip
     paired = _head_quality(
         alignments, first, end, primary, values, head, paired_unseen, scores, log10_text,
-        params.quality_in_pair if proper else params.quality_alone, params.quality_of_rivals,
+        params.quality_in_pair if proper else params.quality_alone, rivals_cost,
     )  # fmt: skip
     if not proper:
         paired = min(paired, most)
@@ -128,7 +153,7 @@ def assign_mapq(alignments, first, end, primary, values, alone, head, role, unse
         if role[i] == SUPPLEMENTARY:
             own = _head_quality(
                 alignments, first, end, i, alone, head, unseen, scores, log10_text,
-                params.quality_alone, params.quality_of_rivals,
+                params.quality_alone, rivals_cost,
             )  # fmt: skip
             of_parts = quality if head[i] >= 0 else np.float64(MAX_MAPQ)
             mapq[i - first] = np.uint8(min(min(own, most), of_parts) + 0.5)

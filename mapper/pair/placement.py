@@ -23,7 +23,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mapper.batch import NO_QUALITY, AlignmentBatch, ReadBatch, SeedSummary
+from mapper.batch import (
+    IS_MAPPED,
+    IS_PROPER,
+    IS_RECORDED,
+    IS_SURE,
+    NO_QUALITY,
+    AlignmentBatch,
+    EncodedBatch,
+    ReadBatch,
+    SeedSummary,
+)
 from mapper.cigar import D, X
 from mapper.extend.filter import as_given, overlap
 from mapper.extend.ungapped import lowest_score
@@ -40,6 +50,7 @@ from mapper.pair.mapq import (
     SUPPLEMENTARY,
     UNUSED,
     assign_mapq,
+    cost_of_rivals,
     unseen_score,
 )
 from mapper.pair.pairing import NO_PAIR, name_key, place_hash, score_pairs
@@ -148,30 +159,43 @@ def _correction(alignments, i, quals, read_start, read_end, weights, has_discoun
     return refunds - weights.match * withheld
 
 
+@core
+def rank_read(base_offsets, quals, alignments, read, weights, plain, ranking):
+    """Set both scores of a read's alignments; return True if corrections change a lead.
+
+    Parameters
+    ----------
+    plain, ranking
+        int32 (n_alignments,): scores with end bonuses; those with corrections, too.
+    """
+    start, end = base_offsets[read], base_offsets[read + 1]
+    first, behind = alignments.alignment_offsets[read], alignments.alignment_offsets[read + 1]
+    # One that is alone leads by as much without corrections.
+    is_compared = first + 1 < behind
+    has_discount = is_compared and _has_discount(quals, start, end, weights.discounts)
+    is_doubted = False
+    for i in range(first, behind):
+        plain[i] = alignments.score[i]
+        if alignments.query_start[i] == 0:
+            plain[i] += weights.end_bonus
+        if alignments.query_end[i] == end - start:
+            plain[i] += weights.end_bonus
+        ranking[i] = plain[i]
+        if is_compared:
+            ranking[i] += _correction(alignments, i, quals, start, end, weights, has_discount)
+        # Corrections that are all the same change no lead.
+        is_doubted |= ranking[i] - plain[i] != ranking[first] - plain[first]
+    return is_doubted
+
+
 @driver
 def _ranking_scores(base_offsets, quals, alignments, weights):
-    offsets = alignments.alignment_offsets
-    n_reads = len(offsets) - 1
+    n_reads = len(base_offsets) - 1
     plain = np.empty(len(alignments.score), np.int32)
     ranking = np.empty(len(alignments.score), np.int32)
     doubted = np.zeros(n_reads, np.bool_)
     for read in range(n_reads):
-        start, end = base_offsets[read], base_offsets[read + 1]
-        first = offsets[read]
-        # One that is alone leads by as much without corrections.
-        is_compared = first + 1 < offsets[read + 1]
-        has_discount = is_compared and _has_discount(quals, start, end, weights.discounts)
-        for i in range(first, offsets[read + 1]):
-            plain[i] = alignments.score[i]
-            if alignments.query_start[i] == 0:
-                plain[i] += weights.end_bonus
-            if alignments.query_end[i] == end - start:
-                plain[i] += weights.end_bonus
-            ranking[i] = plain[i]
-            if is_compared:
-                ranking[i] += _correction(alignments, i, quals, start, end, weights, has_discount)
-            # Corrections that are all the same change no lead.
-            doubted[read] |= ranking[i] - plain[i] != ranking[first] - plain[first]
+        doubted[read] = rank_read(base_offsets, quals, alignments, read, weights, plain, ranking)
     return plain, ranking, doubted
 
 
@@ -184,14 +208,19 @@ class RankedAlignments(NamedTuple):
     doubted: np.ndarray  # bool (n_reads,): corrections differ between the read's alignments
 
 
+def base_weights(scores: ExtendParams) -> BaseWeights:
+    """Return the corrections of scores by base qualities."""
+    return BaseWeights(
+        mismatch_refunds(scores.match, scores.mismatch), match_discounts(), scores.match,
+        scores.end_bonus,
+    )  # fmt: skip
+
+
 def with_ranking_scores(
     reads: ReadBatch, alignments: AlignmentBatch, scores: ExtendParams
 ) -> RankedAlignments:
     """Return the alignments with the scores by which placement compares them."""
-    weights = BaseWeights(
-        mismatch_refunds(scores.match, scores.mismatch), match_discounts(), scores.match,
-        scores.end_bonus,
-    )  # fmt: skip
+    weights = base_weights(scores)
     plain, ranking, doubted = _ranking_scores(reads.base_offsets, reads.quals, alignments, weights)
     return RankedAlignments(
         alignments._replace(score=ranking), alignments._replace(score=plain), doubted
@@ -408,108 +437,165 @@ def _limit_mapq(alignments, first, end, sub_score, plain_mapq, mapq):
         mapq[i] = np.uint8(most)
 
 
-@driver
-def _place(names, name_offsets, base_offsets, seeds, alignments, rankings, paired, model, params,
-           scores, log10_text, groups, primary, proper, role, head, mapq, sub_score,
-           rival):  # fmt: skip
-    """Fill the columns from `primary` on; their contents do not matter."""
+class PlacingSpace(NamedTuple):
+    """Workspace of :func:`place_template`, with room for all alignments of either mate."""
+
+    values: np.ndarray  # int64 (2, room): of each mate's alignments as a pair
+    plain_values: np.ndarray  # the same without corrections
+    alone: np.ndarray  # int64 (room,): by itself
+    plain_alone: np.ndarray
+    plain_mapq: np.ndarray  # uint8 (room,)
+
+
+class PlacingParams(NamedTuple):
+    """Model, parameters and tables by which the reads of a run are placed."""
+
+    model: InsertSizeModel
+    """Used for pairs."""
+    pair: PairParams
+    scores: ExtendParams
+    log10_text: float
+    """Of twice the length of the indexed text."""
+    rivals_cost: np.ndarray
+    """float64: see :func:`mapper.pair.mapq.cost_of_rivals`."""
+    groups: np.ndarray
+    """int32: of the contigs (:class:`mapper.index.reference.Contigs`); empty if all compete."""
+
+
+@core
+def place_template(names, name_offsets, base_offsets, seeds, alignments, rankings, read, paired,
+                   settings, hidden, space, placements):  # fmt: skip
+    """Place a pair, whose first mate is `read`, or a single read: fill its rows of `placements`.
+
+    Parameters
+    ----------
+    rankings
+        :class:`RankedAlignments`.
+    settings
+        :class:`PlacingParams`.
+    hidden
+        Workspace: bool (n_alignments,), or empty without groups of contigs.
+    """
     ranked, plain, doubted = rankings
+    model, params, scores, log10_text, rivals_cost, groups = settings
+    values, plain_values, alone, plain_alone, plain_mapq = space
+    primary, proper, role, head, mapq, sub_score, rival = placements
+    offsets = alignments.alignment_offsets
+    step = 2 if paired else 1
+    penalty = params.unpaired_penalty
+    key = np.uint64(0)  # breaks ties, which need two alignments of a read
+    if offsets[read + 1] - offsets[read] > 1 or offsets[read + step] - offsets[read + 1] > 1:
+        key = name_key(names, name_offsets[read], name_offsets[read + 1])
+    clear_roles(offsets[read], offsets[read + step], role, head, mapq, sub_score)
+    is_doubted = False
+    for mate in range(step):
+        proper[read + mate] = False
+        first, end = offsets[read + mate], offsets[read + mate + 1]
+        lowest = lowest_score(base_offsets[read + mate + 1] - base_offsets[read + mate], scores)
+        hide_alt(alignments, first, end, lowest, groups, hidden)
+        primary[read + mate] = best_alone(ranked, first, end, key + np.uint64(mate), hidden)
+        is_doubted |= doubted[read + mate]
+    if paired:
+        best = primary[read], primary[read + 1]
+        score, pair_a, pair_b = _pair_values(
+            base_offsets, ranked, read, best, model, penalty, key, hidden, alone, values
+        )
+        if score != NO_PAIR:
+            apart = np.int64(ranked.score[best[0]]) + np.int64(ranked.score[best[1]])
+            if score >= SCALE * (apart - penalty):
+                primary[read], primary[read + 1] = pair_a, pair_b
+                proper[read] = proper[read + 1] = True
+        if is_doubted:
+            best = (
+                best_alone(plain, offsets[read], offsets[read + 1], key, hidden),
+                best_alone(plain, offsets[read + 1], offsets[read + 2], key + np.uint64(1), hidden),
+            )
+            _pair_values(
+                base_offsets, plain, read, best, model, penalty, key, hidden, alone,
+                plain_values,
+            )  # fmt: skip
+    for mate in range(step):
+        chosen = primary[read + mate]
+        if chosen < 0:
+            continue
+        read_len = base_offsets[read + mate + 1] - base_offsets[read + mate]
+        lowest = lowest_score(read_len, scores)
+        if alignments.score[chosen] < lowest and not proper[read + mate]:
+            primary[read + mate] = -1
+            continue
+        first, end = offsets[read + mate], offsets[read + mate + 1]
+        _set_alone(ranked, first, end, alone)
+        if not paired:
+            _set_alone(ranked, first, end, values[mate])
+        assign_roles(
+            alignments, first, end, chosen, read_len, lowest, params.secondary_overlap, hidden,
+            role, head, sub_score,
+        )  # fmt: skip
+        if len(groups):
+            keep_to_group(alignments, first, end, chosen, groups, role, head)
+            set_rivals(alignments, first, end, groups, head, rival, sub_score)
+            assign_alt_roles(
+                alignments, first, end, read_len, lowest, params.secondary_overlap, hidden,
+                role, head, rival, sub_score,
+            )  # fmt: skip
+        unseen = unseen_score(read_len, scores.match)
+        paired_unseen = unseen
+        if proper[read + mate]:
+            # A missed position either breaks the pair or implies a missed one of the mate.
+            other = read + 1 - mate
+            other_len = base_offsets[other + 1] - base_offsets[other]
+            mate_lead = np.int64(alignments.score[primary[other]]) - unseen_score(
+                other_len, scores.match
+            )
+            paired_unseen -= min(np.int64(penalty), max(mate_lead, np.int64(0)))
+        few_seeds = seeds.thinned[read + mate] and seeds.guarantee[read + mate] <= FEW_SEEDS
+        assign_mapq(
+            alignments, first, end, chosen, values[mate], alone, rival, role, unseen,
+            paired_unseen, few_seeds, scores, params, log10_text, rivals_cost, proper[read + mate],
+            mapq[first:end],
+        )  # fmt: skip
+        plain_mapq[: end - first] = MAX_MAPQ
+        if is_doubted:
+            _set_alone(plain, first, end, plain_alone)
+            if not paired:
+                _set_alone(plain, first, end, plain_values[mate])
+            assign_mapq(
+                alignments, first, end, chosen, plain_values[mate], plain_alone, rival, role,
+                unseen, paired_unseen, few_seeds, scores, params, log10_text, rivals_cost,
+                proper[read + mate], plain_mapq[: end - first],
+            )  # fmt: skip
+        _limit_mapq(alignments, first, end, sub_score, plain_mapq, mapq)
+
+
+@driver
+def _place(names, name_offsets, base_offsets, seeds, alignments, rankings, paired, settings,
+           placements):  # fmt: skip
     offsets = alignments.alignment_offsets
     n_reads = len(offsets) - 1
     most = np.int64(1)
     for read in range(n_reads):
         most = max(most, offsets[read + 1] - offsets[read])
-    values, plain_values = np.zeros((2, most), np.int64), np.zeros((2, most), np.int64)
-    alone, plain_alone = np.zeros(most, np.int64), np.zeros(most, np.int64)
-    plain_mapq = np.zeros(most, np.uint8)
-    hidden = np.zeros(len(head) if len(groups) else 0, np.bool_)
-    step = 2 if paired else 1
-    penalty = params.unpaired_penalty
-    for read in range(0, n_reads, step):
-        key = np.uint64(0)  # breaks ties, which need two alignments of a read
-        if offsets[read + 1] - offsets[read] > 1 or offsets[read + step] - offsets[read + 1] > 1:
-            key = name_key(names, name_offsets[read], name_offsets[read + 1])
-        clear_roles(offsets[read], offsets[read + step], role, head, mapq, sub_score)
-        is_doubted = False
-        for mate in range(step):
-            proper[read + mate] = False
-            first, end = offsets[read + mate], offsets[read + mate + 1]
-            lowest = lowest_score(base_offsets[read + mate + 1] - base_offsets[read + mate], scores)
-            hide_alt(alignments, first, end, lowest, groups, hidden)
-            primary[read + mate] = best_alone(ranked, first, end, key + np.uint64(mate), hidden)
-            is_doubted |= doubted[read + mate]
-        if paired:
-            best = primary[read], primary[read + 1]
-            score, pair_a, pair_b = _pair_values(
-                base_offsets, ranked, read, best, model, penalty, key, hidden, alone, values
-            )
-            if score != NO_PAIR:
-                apart = np.int64(ranked.score[best[0]]) + np.int64(ranked.score[best[1]])
-                if score >= SCALE * (apart - penalty):
-                    primary[read], primary[read + 1] = pair_a, pair_b
-                    proper[read] = proper[read + 1] = True
-            if is_doubted:
-                best = (
-                    best_alone(plain, offsets[read], offsets[read + 1], key, hidden),
-                    best_alone(
-                        plain, offsets[read + 1], offsets[read + 2], key + np.uint64(1), hidden
-                    ),
-                )
-                _pair_values(
-                    base_offsets, plain, read, best, model, penalty, key, hidden, alone,
-                    plain_values,
-                )  # fmt: skip
-        for mate in range(step):
-            chosen = primary[read + mate]
-            if chosen < 0:
-                continue
-            read_len = base_offsets[read + mate + 1] - base_offsets[read + mate]
-            lowest = lowest_score(read_len, scores)
-            if alignments.score[chosen] < lowest and not proper[read + mate]:
-                primary[read + mate] = -1
-                continue
-            first, end = offsets[read + mate], offsets[read + mate + 1]
-            _set_alone(ranked, first, end, alone)
-            if not paired:
-                _set_alone(ranked, first, end, values[mate])
-            assign_roles(
-                alignments, first, end, chosen, read_len, lowest, params.secondary_overlap, hidden,
-                role, head, sub_score,
-            )  # fmt: skip
-            if len(groups):
-                keep_to_group(alignments, first, end, chosen, groups, role, head)
-                set_rivals(alignments, first, end, groups, head, rival, sub_score)
-                assign_alt_roles(
-                    alignments, first, end, read_len, lowest, params.secondary_overlap, hidden,
-                    role, head, rival, sub_score,
-                )  # fmt: skip
-            unseen = unseen_score(read_len, scores.match)
-            paired_unseen = unseen
-            if proper[read + mate]:
-                # A missed position either breaks the pair or implies a missed one of the mate.
-                other = read + 1 - mate
-                other_len = base_offsets[other + 1] - base_offsets[other]
-                mate_lead = np.int64(alignments.score[primary[other]]) - unseen_score(
-                    other_len, scores.match
-                )
-                paired_unseen -= min(np.int64(penalty), max(mate_lead, np.int64(0)))
-            few_seeds = seeds.thinned[read + mate] and seeds.guarantee[read + mate] <= FEW_SEEDS
-            assign_mapq(
-                alignments, first, end, chosen, values[mate], alone, rival, role, unseen,
-                paired_unseen, few_seeds, scores, params, log10_text, proper[read + mate],
-                mapq[first:end],
-            )  # fmt: skip
-            plain_mapq[: end - first] = MAX_MAPQ
-            if is_doubted:
-                _set_alone(plain, first, end, plain_alone)
-                if not paired:
-                    _set_alone(plain, first, end, plain_values[mate])
-                assign_mapq(
-                    alignments, first, end, chosen, plain_values[mate], plain_alone, rival, role,
-                    unseen, paired_unseen, few_seeds, scores, params, log10_text,
-                    proper[read + mate], plain_mapq[: end - first],
-                )  # fmt: skip
-            _limit_mapq(alignments, first, end, sub_score, plain_mapq, mapq)
+    space = PlacingSpace(
+        np.zeros((2, most), np.int64), np.zeros((2, most), np.int64), np.zeros(most, np.int64),
+        np.zeros(most, np.int64), np.zeros(most, np.uint8),
+    )  # fmt: skip
+    hidden = np.zeros(len(placements.head) if len(settings.groups) else 0, np.bool_)
+    for read in range(0, n_reads, 2 if paired else 1):
+        place_template(
+            names, name_offsets, base_offsets, seeds, alignments, rankings, read, paired, settings,
+            hidden, space, placements,
+        )  # fmt: skip
+
+
+def placing_params(
+    model: InsertSizeModel, params: PairParams, scores: ExtendParams, text_len: int,
+    groups: np.ndarray,
+) -> PlacingParams:  # fmt: skip
+    """Return what placement is told of a run; see :func:`place_reads`."""
+    return PlacingParams(
+        model, params, scores, math.log10(2 * text_len), cost_of_rivals(params.quality_of_rivals),
+        groups,
+    )  # fmt: skip
 
 
 def new_placements(n_reads: int, n_alignments: int, groups: np.ndarray) -> PlacementBatch:
@@ -548,12 +634,16 @@ def place_reads(
         Of the contigs (:class:`mapper.index.reference.Contigs`); int32, empty if all compete.
     """
     placements = new_placements(reads.n_reads, len(alignments.strand), groups)
+    settings = placing_params(model, params, scores, text_len, groups)
     _place(
         reads.names, reads.name_offsets, reads.base_offsets, seeds, alignments,
-        with_ranking_scores(reads, alignments, scores), reads.paired, model, params, scores,
-        math.log10(2 * text_len), groups, *placements,
+        with_ranking_scores(reads, alignments, scores), reads.paired, settings, placements,
     )  # fmt: skip
     return placements
+
+
+SURE_MAPQ = 30
+"""Quality from which a placement counts as sure in the statistics."""
 
 
 class Tally(NamedTuple):
@@ -562,7 +652,7 @@ class Tally(NamedTuple):
     mapped: int
     proper: int
     sure: int
-    """Primary alignments of quality 30 and more."""
+    """Primary alignments of quality SURE_MAPQ and more."""
 
 
 @driver
@@ -573,10 +663,38 @@ def _tally(placements):
         proper += placements.proper[read]
         if primary >= 0:
             mapped += 1
-            sure += placements.mapq[primary] >= 30
+            sure += placements.mapq[primary] >= SURE_MAPQ
     return mapped, proper, sure
 
 
 def tally(placements: PlacementBatch) -> Tally:
     """Count the reads of a batch that are placed, in proper pairs, and surely placed."""
     return Tally._make(_tally(placements))
+
+
+@driver
+def _count_set(state, bit):
+    n = 0
+    for bits in state:
+        n += (bits & bit) != 0
+    return n
+
+
+def n_recorded(encoded: EncodedBatch) -> int:
+    """Return the number of reads that have one primary record."""
+    return int(_count_set(encoded.state, IS_RECORDED))
+
+
+@driver
+def _tally_states(state):
+    mapped = proper = sure = 0
+    for bits in state:
+        mapped += (bits & IS_MAPPED) != 0
+        proper += (bits & IS_PROPER) != 0
+        sure += (bits & IS_SURE) != 0
+    return mapped, proper, sure
+
+
+def tally_encoded(encoded: EncodedBatch) -> Tally:
+    """Count the reads of a batch that a device has placed, as :func:`tally`."""
+    return Tally._make(int(n) for n in _tally_states(encoded.state))

@@ -15,19 +15,18 @@ from typing import NamedTuple
 import numpy as np
 
 from mapper.batch import NO_QUALITY, AlignmentBatch, ReadBatch, RecordBatch
-from mapper.cigar import H, S
+from mapper.cigar import EQUAL, H, S
 from mapper.index.reference import Contigs
 from mapper.io.simd_text import VECTOR, phred_sum
 from mapper.jit.accelerate import core, driver, grown
 from mapper.jit.intrinsics import prefetch
 from mapper.pair.contig_groups import is_alt
 from mapper.pair.difference_tags import (
-    MOST_CHARACTERS,
     AlignedBases,
     put_differences,
     put_divergence,
 )
-from mapper.pair.placement import SECONDARY, SUPPLEMENTARY, PlacementBatch
+from mapper.pair.placement import SECONDARY, SUPPLEMENTARY, UNUSED, PlacementBatch
 from mapper.pair.record_tags import (
     cigar_of,
     put_bytes,
@@ -40,7 +39,7 @@ from mapper.pair.record_tags import (
     put_xa,
 )
 from mapper.parallel.buffers import RECYCLER
-from mapper.params import NO_CS, SHORT_CS, RecordParams
+from mapper.params import LONG_CS, NO_CS, SHORT_CS, RecordParams
 from mapper.sam_flags import (
     FIRST,
     LAST,
@@ -63,6 +62,8 @@ class Names(NamedTuple):
     contig_starts: np.ndarray  # int64 (n_contigs,)
     groups: np.ndarray  # int32 (n_contigs,), or empty: of Contigs
     read_group: np.ndarray  # uint8; empty for none
+    longest: int
+    """Characters of the longest name of a contig."""
 
 
 def make_names(contigs: Contigs, read_group: str) -> Names:
@@ -78,18 +79,29 @@ def make_names(contigs: Contigs, read_group: str) -> Names:
     np.cumsum([len(name) for name in encoded], out=offsets[1:])
     flat = np.frombuffer(b"".join(encoded), np.uint8)
     group_id = np.frombuffer(read_group.encode(), np.uint8)
-    return Names(flat, offsets, contigs.starts, contigs.groups, group_id)
+    longest = int(np.diff(offsets).max(initial=0))
+    return Names(flat, offsets, contigs.starts, contigs.groups, group_id, longest)
 
 
 MATE_SCORE_QUALITY = 15
+OP_ROOM = 16
+"""Characters reserved for an operation: a length of up to ten digits, its letter, four brackets."""
+
+FIXED_TAGS_ROOM = 256
+"""Bytes reserved for the tags of fixed size of a record, and the names of the others."""
+
 READS_AHEAD = 8
 """Distance of prefetching the reference, in reads: 3 µs, several times the latency of memory."""
 NO_ANCHORS = np.zeros(0, np.int32)
-FEW_PLACES = 16
-"""Alignments in the tags of a record for which room is always reserved; more are counted."""
+CLIPS = 2
+"""Operations that a record's CIGAR may have beside those of its alignment."""
+
+CIGAR_EXTRA = 4
+"""Room that :func:`mapper.pair.record_tags.cigar_of` and ``short_cigar_of`` need beside the
+operations of an alignment: the latter writes up to five where there may be one."""
 
 
-class _Fields(NamedTuple):
+class Fields(NamedTuple):
     """The fixed-size columns of a RecordBatch, with spare rows."""
 
     read: np.ndarray
@@ -106,20 +118,21 @@ class _Fields(NamedTuple):
     tag_offsets: np.ndarray
 
 
-class _Sizes(NamedTuple):
-    """Number of records of a batch, and upper bounds of their parts."""
-
-    n_records: int
-    cigar: int  # operations of an alignment
-    span: int  # bases of text that an alignment covers
-    read: int  # bases
-    name: int  # characters of a contig's name
+FIELD_TYPES = ("i4", "u2", "i4", "i8", "u1", "i4", "i8", "i8", "i4", "i4", "i8", "i8")
 
 
-def _new_fields(capacity: int) -> _Fields:
-    types = ["i4", "u2", "i4", "i8", "u1", "i4", "i8", "i8", "i4", "i4"]
-    fields = [np.empty(capacity, np.dtype(t)) for t in types]
-    return _Fields(*fields, *(np.zeros(capacity + 1, np.int64) for _ in range(2)))
+def _new_fields(n_records: int) -> Fields:
+    *columns, ops, tags = FIELD_TYPES
+    return Fields(
+        *(np.empty(n_records, np.dtype(kind)) for kind in columns),
+        *(np.zeros(n_records + 1, np.dtype(kind)) for kind in (ops, tags)),
+    )
+
+
+@core
+def mate_quality(quality):
+    """Return what a base quality adds to a mate score."""
+    return np.int64(quality) if MATE_SCORE_QUALITY <= quality != NO_QUALITY else np.int64(0)
 
 
 @core
@@ -130,8 +143,7 @@ def _mate_score(quals, start, end):
         total += phred_sum(quals, at, n, MATE_SCORE_QUALITY) - phred_sum(quals, at, n, NO_QUALITY)
         at += n
     for i in range(at, end):
-        good = MATE_SCORE_QUALITY <= quals[i] != NO_QUALITY
-        total += np.int64(quals[i]) if good else np.int64(0)
+        total += mate_quality(quals[i])
     return total
 
 
@@ -154,31 +166,70 @@ def _template_len(alignments, this, mate):
 
 
 @core
-def _tag_room(sizes, n_places, n_group, params):
-    """Return an upper bound of the bytes of one record's tags.
+def _spelled_room(cigar_ops, start, end):
+    """Return an upper bound of the bytes of MD, cs or ds of operations, but for bases that match.
 
-    They hold position and CIGAR of `n_places` alignments; `n_group` is the read group's length.
+    An operation takes its length, or that of the matches before it, a sign and four brackets; a
+    base of a difference up to three characters.
     """
+    room = np.int64(OP_ROOM)
+    for i in range(start, end):
+        room += OP_ROOM
+        if cigar_ops[i] & 15 != EQUAL:
+            room += 3 * np.int64(cigar_ops[i] >> 4)
+    return room
+
+
+@core
+def _place_room(alignments, i, longest_name):
+    """Return an upper bound of the bytes by which XA or SA name alignment `i`."""
+    n_ops = alignments.cigar_offsets[i + 1] - alignments.cigar_offsets[i]
+    # Beside its operations there are three numbers and as many signs.
+    return longest_name + (OP_ROOM - 5) * (n_ops + CIGAR_EXTRA) + 4 * OP_ROOM
+
+
+@core
+def tag_room(base_offsets, alignments, role, read, this, mate_primary, n_group, longest_name,
+             params):  # fmt: skip
+    """Return an upper bound of the bytes of the tags of one of a read's records.
+
+    Parameters
+    ----------
+    role
+        Of alignments: a column of PlacementBatch.
+    this, mate_primary
+        Its alignment, and that of its mate; -1 for none.
+    n_group, longest_name
+        Characters of the read group and of a contig's name.
+    """
+    room = FIXED_TAGS_ROOM + np.int64(n_group)
+    if mate_primary >= 0:
+        room += _place_room(alignments, mate_primary, np.int64(0))
+    if this < 0:
+        return room
+    if role[this] != SECONDARY:  # SA and XA; with records of their own no alternatives are listed
+        for i in range(alignments.alignment_offsets[read], alignments.alignment_offsets[read + 1]):
+            if role[i] != UNUSED and not (params.all_alignments and role[i] == SECONDARY):
+                room += _place_room(alignments, i, longest_name)
     n_spelled = 1 + (params.cs != NO_CS) + params.ds  # MD, cs, ds
-    place = sizes.name + 11 * (sizes.cigar + 4) + 64
-    spelled = MOST_CHARACTERS * (sizes.span + sizes.read)
-    return 256 + n_spelled * spelled + n_places * place + n_group
+    room += n_spelled * _spelled_room(
+        alignments.cigar_ops, alignments.cigar_offsets[this], alignments.cigar_offsets[this + 1]
+    )
+    if params.cs == LONG_CS:  # cs, and ds in its form, spell all bases
+        room += (1 + params.ds) * (base_offsets[read + 1] - base_offsets[read])
+    return room
 
 
 @driver
 def _measure(base_offsets, alignments, role, all_alignments):
-    """Return the first columns of `_Sizes`."""
-    n_reads = len(base_offsets) - 1
-    n_records, cigar, span, read_len = n_reads, np.int64(0), np.int64(0), np.int64(0)
-    for read in range(n_reads):
-        read_len = max(read_len, base_offsets[read + 1] - base_offsets[read])
+    """Return the number of records, and the most operations of an alignment."""
+    n_records, most_ops = len(base_offsets) - 1, np.int64(0)
     also = SECONDARY if all_alignments else SUPPLEMENTARY
     for i in range(len(role)):
         n_records += (role[i] == SUPPLEMENTARY) | (role[i] == also)
     for i in range(len(role)):
-        cigar = max(cigar, alignments.cigar_offsets[i + 1] - alignments.cigar_offsets[i])
-        span = max(span, alignments.text_end[i] - alignments.text_start[i])
-    return n_records, cigar, span, read_len
+        most_ops = max(most_ops, alignments.cigar_offsets[i + 1] - alignments.cigar_offsets[i])
+    return n_records, most_ops
 
 
 @core
@@ -212,7 +263,7 @@ def _put_spelled(tags, pos, bases, read_start, read_end, alignments, this, ref_p
 
 
 @core
-def _next_turn(role, turn, end, all_alignments):
+def next_turn(role, turn, end, all_alignments):
     """Return the first alignment behind `turn` that has a record of its own, or `end`.
 
     The primary's, with which the records of a read begin, is not looked for.
@@ -249,7 +300,7 @@ def _ref_pos(alignments, names, i):
 
 
 @core
-def _put_fields(base_offsets, alignments, placements, names, paired, read, this, params, cigar,
+def put_fields(base_offsets, alignments, placements, names, paired, read, this, params, cigar,
                 fields, record, cigar_ops, n_ops):  # fmt: skip
     """Fill a row of `fields`, but for its tags, and write its operations; return their end.
 
@@ -304,9 +355,12 @@ def _put_fields(base_offsets, alignments, placements, names, paired, read, this,
 
 
 @core
-def _put_tags(bases, quals, base_offsets, alignments, placements, names, ref_planes, paired,
-              n_anchors, read, this, params, cigar, tags, pos):  # fmt: skip
-    """Write the tags of a record; return the position behind them."""
+def put_tags(bases, base_offsets, alignments, placements, names, ref_planes, paired, n_anchors,
+             mate_score, read, this, params, cigar, tags, pos):  # fmt: skip
+    """Write the tags of a record; return the position behind them.
+
+    `mate_score` is the value of ms, of pairs.
+    """
     first, end = alignments.alignment_offsets[read], alignments.alignment_offsets[read + 1]
     read_len = base_offsets[read + 1] - base_offsets[read]
     mate = read ^ 1
@@ -359,10 +413,7 @@ def _put_tags(bases, quals, base_offsets, alignments, placements, names, ref_pla
         tags[pos] = 0
         pos = put_int_tag(tags, pos + 1, ord("M"), ord("Q"), placements.mapq[mate_primary])
     if paired:
-        pos = put_int_tag(
-            tags, pos, ord("m"), ord("s"),
-            _mate_score(quals, base_offsets[mate], base_offsets[mate + 1]),
-        )  # fmt: skip
+        pos = put_int_tag(tags, pos, ord("m"), ord("s"), mate_score)
     if len(names.read_group):
         pos = put_tag(tags, pos, ord("R"), ord("G"), ord("Z"))
         pos = put_bytes(tags, pos, names.read_group, 0, len(names.read_group))
@@ -373,48 +424,57 @@ def _put_tags(bases, quals, base_offsets, alignments, placements, names, ref_pla
 
 @driver
 def _make_records(bases, quals, base_offsets, alignments, placements, names, ref_planes, paired,
-                  n_anchors, params, sizes, fields, cigar_ops, tags):  # fmt: skip
+                  n_anchors, params, most_ops, fields, cigar_ops, tags):  # fmt: skip
     """Fill `fields`; return the number of records, and the arrays of operations and tags.
 
-    These are `cigar_ops` and `tags`, or larger copies where they were too small.
+    These are `cigar_ops` and `tags`, or larger copies where they were too small. The number is -1
+    if tags took more than was reserved.
     """
     n_reads = len(base_offsets) - 1
     # Arrays of tuples are taken out of them here, or used in cores: an access counts a reference.
     offsets, primaries, role = alignments.alignment_offsets, placements.primary, placements.role
     tag_offsets = fields.tag_offsets
     all_alignments = params.all_alignments
-    cigar = np.empty(sizes.cigar + 4, np.uint32)  # a short one in SA has up to four
+    cigar = np.empty(most_ops + CIGAR_EXTRA, np.uint32)
     n_group = len(names.read_group)
-    room_for_few = _tag_room(sizes, FEW_PLACES, n_group, params)
-    n_records = 0
+    n_records = np.int64(0)
     n_ops = np.int64(0)
     pos = np.int64(0)
     for read in range(n_reads):
         first, end = offsets[read], offsets[read + 1]
         if read + READS_AHEAD < n_reads:
             _fetch_reference(alignments, primaries[read + READS_AHEAD], ref_planes)
-        room = room_for_few
-        if end - first + 2 > FEW_PLACES:  # its own, its mate's, and the alternatives
-            room = _tag_room(sizes, end - first + 2, n_group, params)
+        mate_score, mate_primary = np.int64(0), np.int64(-1)
+        if paired:
+            mate = read ^ 1
+            mate_score = _mate_score(quals, base_offsets[mate], base_offsets[mate + 1])
+            mate_primary = primaries[mate]
         # Turn first - 1 is the primary (or the unmapped read); then come the others.
         turn = np.int64(first - 1)
         while turn < end:
+            this = primaries[read] if turn < first else turn
+            room = tag_room(
+                base_offsets, alignments, role, read, this, mate_primary, n_group, names.longest,
+                params,
+            )  # fmt: skip
             if pos + room > len(tags):
                 tags = grown(tags, 2 * (pos + room))
-            if n_ops + sizes.cigar + 2 > len(cigar_ops):
-                cigar_ops = grown(cigar_ops, 2 * (n_ops + sizes.cigar + 2))
-            this = primaries[read] if turn < first else turn
-            n_ops = _put_fields(
+            if n_ops + most_ops + CLIPS > len(cigar_ops):
+                cigar_ops = grown(cigar_ops, 2 * (n_ops + most_ops + CLIPS))
+            n_ops = put_fields(
                 base_offsets, alignments, placements, names, paired, read, this, params, cigar,
                 fields, n_records, cigar_ops, n_ops,
             )  # fmt: skip
-            pos = _put_tags(
-                bases, quals, base_offsets, alignments, placements, names, ref_planes, paired,
-                n_anchors, read, this, params, cigar, tags, pos,
+            reserved = pos + room
+            pos = put_tags(
+                bases, base_offsets, alignments, placements, names, ref_planes, paired, n_anchors,
+                mate_score, read, this, params, cigar, tags, pos,
             )  # fmt: skip
+            if pos > reserved:
+                return np.int64(-1), cigar_ops, tags
             tag_offsets[n_records + 1] = pos
             n_records += 1
-            turn = _next_turn(role, turn, end, all_alignments)
+            turn = next_turn(role, turn, end, all_alignments)
     return n_records, cigar_ops, tags
 
 
@@ -450,20 +510,18 @@ def make_records(
     SAM format specification (hts-specs), sections 1.4 and 1.5, and SAMtags for MD, MC, SA;
     XA as of bwa's manual.
     """
-    n_records, cigar, span, read = _measure(
+    n_records, most_ops = _measure(
         reads.base_offsets, alignments, placements.role, params.all_alignments
     )
-    name = int(np.diff(names.contig_offsets).max(initial=0))
-    sizes = _Sizes(n_records, cigar, span, read, name)
-    fields = _new_fields(sizes.n_records)
+    fields = _new_fields(n_records)
     n, cigar_ops, tags = _make_records(
         reads.bases, reads.quals, reads.base_offsets, alignments, placements, names, ref_planes,
-        reads.paired, n_anchors, params, sizes, fields,
+        reads.paired, n_anchors, params, most_ops, fields,
         RECYCLER.empty(4 * (4 * reads.n_reads + 1024)).view(np.uint32),
         RECYCLER.empty(160 * reads.n_reads + 65536),
     )  # fmt: skip
-    if n != sizes.n_records:
-        raise RuntimeError(f"{n} records where {sizes.n_records} were counted: a bug in fmwave")
+    if n != n_records:
+        raise RuntimeError(f"{n} records where {n_records} were planned: a bug in fmwave")
     return RecordBatch(
         **fields._asdict(),
         cigar_ops=cigar_ops[: fields.cigar_offsets[n]],

@@ -48,7 +48,7 @@ from mapper.sorting.bam_index import BamIndex
 from mapper.sorting.engine import Finished, Marking, finished_ranges
 from mapper.sorting.options import LARGE_RANGES_SHARE, MarkOptions, SortOptions
 from mapper.sorting.ranges import RecordRange, range_bytes
-from mapper.sorting.runs import RecordSorter, RecordStore, Run, SortedRuns, make_run
+from mapper.sorting.runs import RecordSorter, RecordStore, Run, SortedRuns, make_run, run_of_bytes
 from mapper.sorting.saved_runs import SavedRuns
 from mapper.sorting.spill_file import SpillFile, spill_directory
 
@@ -141,10 +141,16 @@ class SortedOutput:
             index.add(part.index_part)
         index.write(np.array([0, 1]))
         one.to_release(0)  # else compiled in the middle of a sort that has spilled
+        if self._target.open_store is not None:  # a device makes records
+            run_of_bytes(encoded.data)
 
     def encode(self, records: RecordBatch, reads: ReadBatch) -> Run:
         """Return a batch of records, sorted and encoded. Any thread may call this."""
         return make_run(records, reads)
+
+    def encode_bam(self, data: np.ndarray) -> Run:
+        """Return BAM records, sorted. Any thread may call this."""
+        return run_of_bytes(data)
 
     def append(self, encoded: Run) -> None:
         """Add the next batch: one thread at a time, in input order."""

@@ -16,7 +16,7 @@ pytestmark = [
     pytest.mark.gpu,
     pytest.mark.medium,
     # In the simulator hashes overflow in NumPy's sight, in threads that conftest's setting misses.
-    pytest.mark.filterwarnings("ignore:overflow encountered"),
+    pytest.mark.filterwarnings("ignore:.*overflow encountered"),
 ]
 
 

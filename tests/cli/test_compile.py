@@ -88,7 +88,7 @@ def test_code_of_the_package_is_taken_only_if_asked_for(
 
 
 @pytest.mark.gpu
-@pytest.mark.filterwarnings("ignore:overflow encountered")  # of hashes, in the simulator
+@pytest.mark.filterwarnings("ignore:.*overflow encountered")  # of hashes, in the simulator
 def test_kernels_are_compiled_too(device, capfd: pytest.CaptureFixture[str]) -> None:
     """In the simulator there is nothing to compile, but the runs are the same."""
     assert main(["compile", "--device", "cuda:0", "-t", "1"]) == 0
@@ -111,7 +111,7 @@ def test_help_imports_no_compiled_code() -> None:
 
 @pytest.mark.gpu
 @pytest.mark.slow_simulated
-@pytest.mark.filterwarnings("ignore:overflow encountered")
+@pytest.mark.filterwarnings("ignore:.*overflow encountered")
 def test_kernels_that_only_reads_with_errors_need_are_launched(device, tmp_path, monkeypatch):
     """Each takes seconds to compile, in the middle of the first run if it is not done before."""
     from mapper.cuda.api import SIMULATED

@@ -19,6 +19,7 @@ from mapper.io.bgzf import BgzfWriter
 from mapper.mapping import resume
 from mapper.mapping.device_io import DEVICE, HOST
 from mapper.mapping.job import MapJob, Resume
+from mapper.mapping.memory_plan import STREAM_BYTES_PER_BASE
 from mapper.mapping.pipeline import Run
 from mapper.mapping.session import Session
 from mapper.mapping.stats import RunStats
@@ -31,7 +32,7 @@ from tests.mapping.test_resume import inline_pool
 pytestmark = [
     pytest.mark.gpu,
     # In the simulator hashes overflow in NumPy's sight, in threads that conftest's setting misses.
-    pytest.mark.filterwarnings("ignore:overflow encountered"),
+    pytest.mark.filterwarnings("ignore:.*overflow encountered"),
 ]
 
 
@@ -111,7 +112,8 @@ def test_a_run_goes_on_on_another_device(
 def test_a_batch_is_as_large_as_free_memory_allows(device, phix, monkeypatch, given) -> None:
     from mapper.mapping import stages_cuda
 
-    monkeypatch.setattr(stages_cuda, "free_share", lambda held: 4 * 10**9)
+    free = 16_000_000 * STREAM_BYTES_PER_BASE  # of which three streams get three quarters
+    monkeypatch.setattr(stages_cuda, "free_share", lambda held: free)
     with Session(phix) as session:
         sizes = {}
         for ordinals in ((0,), (0, 0)):

@@ -13,21 +13,33 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from mapper.batch import ReadBatch
+from mapper.batch import (
+    IS_MAPPED,
+    IS_PROPER,
+    IS_RECORDED,
+    IS_SURE,
+    EncodedBatch,
+    ReadBatch,
+)
 from mapper.batch_ops import DeviceResults, ResultSlice, join_offsets, slice_packed, slice_reads
 from mapper.cuda.devices import CUDA, DeviceChoice
-from mapper.errors import InputFormatError
+from mapper.errors import InputFormatError, OutputError
+from mapper.io.bam_writer import encode_bam
+from mapper.io.reads import Lane
 from mapper.mapping import device_batches, pipeline
 from mapper.mapping.prefetch import BatchPrefetcher
 from mapper.mapping.stages import (
     Aligned,
     LongChained,
     align_reads,
+    place_batch,
     rescue_mates,
     seed_long_reads,
 )
 from mapper.mapping.stats import RunStats
 from mapper.pair.insert_size import model_from
+from mapper.pair.placement import SURE_MAPQ
+from mapper.pair.records import Names
 from mapper.params import DEVICE_BATCH_BASES, LEAST_MEMBER_BASES, MEMBER_BASES, MapParams
 from mapper.seed.pack import pack_reads
 from tests.end_to_end.test_formats_in import import_pairs
@@ -52,14 +64,29 @@ class CpuAsDevice:
         self.batch_bases = DEVICE_BATCH_BASES
         self.group_sizes: list[int] = []
         self.long_sizes: list[int] = []
+        self.read_groups: list[bytes] = []
+        self.n_encoded = 0  # batches whose records were made, too
         self._index = self.host_index = index
 
     def align(self, reads, params, stats, model=None) -> Aligned:
         (share,) = self.align_batches([reads], params, stats, model)
         return Aligned(reads, *share.cut(), model is not None)
 
-    def align_batches(self, batches, params, stats, model=None) -> list[ResultSlice]:
+    def device_names(self, names) -> SimpleNamespace:
+        def on(_ordinal, read_group=b"") -> Names:
+            self.read_groups.append(read_group)
+            group = np.frombuffer(read_group, np.uint8) if read_group else names.read_group
+            return names._replace(read_group=group)
+
+        return SimpleNamespace(on=on)
+
+    def align_batches(
+        self, batches, params, stats, model=None, names_on=None
+    ) -> list[ResultSlice | EncodedBatch]:
         self.group_sizes.append(len(batches))
+        if names_on is not None:
+            self.n_encoded += len(batches)
+            return [self._encoded(reads, params, model, names_on(0)) for reads in batches]
         index, reads = self._index, joined(batches)
         made = align_reads(index, reads, params, stats)
         alignments = made.alignments
@@ -70,6 +97,15 @@ class CpuAsDevice:
         return [
             ResultSlice(whole, end - b.n_reads, end) for b, end in zip(batches, ends, strict=True)
         ]
+
+    def _encoded(self, reads, params, model, names) -> EncodedBatch:
+        aligned = align_reads(self._index, reads, params, RunStats())
+        placed, records = place_batch(self._index, aligned, model, params, names, RunStats())
+        primary = placed.primary
+        state = np.where(primary >= 0, IS_MAPPED, 0) | np.where(placed.proper, IS_PROPER, 0)
+        sure = (primary >= 0) & (placed.mapq[np.maximum(primary, 0)] >= SURE_MAPQ)
+        state |= np.where(sure, IS_SURE, 0) | IS_RECORDED
+        return EncodedBatch(encode_bam(records, reads), state.astype(np.uint8), records.n_records)
 
     def chain_long_batches(self, batches, params, stats, run) -> list[list[LongChained]]:
         self.long_sizes.append(len(batches))
@@ -118,7 +154,43 @@ def test_groups_do_not_show(world, as_device, monkeypatch, tmp_path, files) -> N
             assert path.read_bytes() == cpu.read_bytes()
             # Batches that mix pairs and single reads reach the device in two parts.
             assert max(as_device[-1].group_sizes) == n_batches
+            # Two of them to compile. Of reads that give the insert size the host makes the records,
+            # and of mixed ones, which have tags.
+            made = as_device[-1].n_encoded > 2
+            assert made == (files == "single" or (files == "two" and estimation_pairs == 100))
     assert not any(thread.name.startswith("stream") for thread in threading.enumerate())
+
+
+def test_a_device_makes_the_records_of_lanes(world, as_device, monkeypatch, tmp_path) -> None:
+    """Each lane has a read group; a group of batches with reads of two lanes is the host's."""
+    monkeypatch.setattr(device_batches, "MEMBER_BASES", 6_000)
+    monkeypatch.setattr(pipeline, "ESTIMATION_PAIRS", 100)
+    lanes = [
+        Lane(tuple(write_fastq(tmp_path / f"{name}{mate}.fq", reads[mate::2]) for mate in (0, 1)),
+             rf"@RG\tID:{name}\tSM:s")
+        for name, reads in (("a", world.reads[:700]), ("bb", world.reads[700:]))
+    ]  # fmt: skip
+    map_to(world.index, tmp_path / "cpu.bam", lanes=lanes)
+    map_to(
+        world.index, tmp_path / "x.bam", lanes=lanes, threads=2, batch_bases=18_000,
+        device=DeviceChoice(CUDA, (0,)),
+    )  # fmt: skip
+    assert (tmp_path / "x.bam").read_bytes() == (tmp_path / "cpu.bam").read_bytes()
+    assert set(as_device[-1].read_groups) == {b"", b"a", b"bb"}  # none to compile
+
+
+def test_a_device_that_loses_a_record_is_found_out(world, as_device, monkeypatch, tmp_path) -> None:
+    encoded = CpuAsDevice._encoded
+
+    def losing(*arguments) -> EncodedBatch:
+        made = encoded(*arguments)
+        made.state[3] &= ~IS_RECORDED & 0xFF
+        return made
+
+    monkeypatch.setattr(CpuAsDevice, "_encoded", losing)
+    with pytest.raises(OutputError, match="primary records would go out; this is a bug"):
+        map_to(world.index, tmp_path / "x.bam", world.both, device=DeviceChoice(CUDA, (0,)))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_long_reads_of_a_group_reach_the_device_together(

@@ -30,7 +30,7 @@ from tests.helpers.stage_batches import index_of, opposite, small_genome
 # In the simulator, numbers that are to wrap around are NumPy's, which warns of it.
 pytestmark = [
     pytest.mark.gpu,
-    pytest.mark.filterwarnings("ignore:overflow encountered"),
+    pytest.mark.filterwarnings("ignore:.*overflow encountered"),
 ]
 
 SCALE = 1 if SIMULATED else 10

@@ -233,11 +233,11 @@ def test_what_does_not_fit_is_done_in_halves(device, monkeypatch, index, reads) 
     sizes = []
     at_once = stages_cuda._align_at_once
 
-    def limited(stream, batches, params, stats, model):
+    def limited(stream, batches, *rest):
         sizes.append(sum(batch.n_reads for batch in batches))
         if sizes[-1] > 6:
             raise DeviceMemoryError("pretended")
-        return at_once(stream, batches, params, stats, model)
+        return at_once(stream, batches, *rest)
 
     monkeypatch.setattr(stages_cuda, "_align_at_once", limited)
     params = resolved(index)
@@ -305,11 +305,11 @@ def test_what_does_not_fit_alone_is_done_by_the_cpu(
     at_once = stages_cuda._align_at_once
     room = 2 if paired else 1
 
-    def limited(stream, batches, params, stats, model):
+    def limited(stream, batches, *rest):
         """Raise for more than one read or pair, and for the first and the third."""
         if sum(b.n_reads for b in batches) > room or batches[0].first_read in (0, 2 * room):
             raise DeviceMemoryError("pretended")
-        return at_once(stream, batches, params, stats, model)
+        return at_once(stream, batches, *rest)
 
     monkeypatch.setattr(stages_cuda, "_align_at_once", limited)
     params, model = resolved(index), model_from(150.0, 30.0, 60, 320, 1000)

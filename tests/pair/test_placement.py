@@ -17,6 +17,7 @@ from mapper.pair.mapq import (
     SECONDARY,
     SUPPLEMENTARY,
     chance_cap,
+    cost_of_rivals,
     lead_quality,
     unseen_score,
 )
@@ -288,17 +289,18 @@ def test_a_read_of_few_seeds_is_not_sure_by_itself() -> None:
 
 
 def test_lead_quality_and_chance() -> None:
+    costs = cost_of_rivals(10.0)
     leads = [
-        lead_quality(lead / 4, PARAMS.quality_in_pair, 1, 10.0, 1.0) for lead in range(-20, 200)
+        lead_quality(lead / 4, PARAMS.quality_in_pair, 1, costs, 1.0) for lead in range(-20, 200)
     ]
     assert all(b >= a for a, b in pairwise(leads))
     assert leads[0] == leads[20] == 0 and max(leads) == MAX_MAPQ
-    assert lead_quality(8, PARAMS.quality_in_pair, 1, 10.0, 1.0) > lead_quality(
-        8, PARAMS.quality_in_pair, 10, 10.0, 1.0
+    assert lead_quality(8, PARAMS.quality_in_pair, 1, costs, 1.0) > lead_quality(
+        8, PARAMS.quality_in_pair, 10, costs, 1.0
     )
-    assert lead_quality(8, PARAMS.quality_in_pair, 1, 10.0, 1.0) > lead_quality(
-        8, PARAMS.quality_in_pair, 1, 10.0, 0.9
+    assert lead_quality(8, PARAMS.quality_in_pair, 1, costs, 1.0) > lead_quality(
+        8, PARAMS.quality_in_pair, 1, costs, 0.9
     )
-    alone = lead_quality(8, PARAMS.quality_alone, 1, 10.0, 1.0)
-    assert 0 < alone < lead_quality(8, PARAMS.quality_in_pair, 1, 10.0, 1.0)
+    alone = lead_quality(8, PARAMS.quality_alone, 1, costs, 1.0)
+    assert 0 < alone < lead_quality(8, PARAMS.quality_in_pair, 1, costs, 1.0)
     assert chance_cap(10, 7.0) == 0 < chance_cap(13, 7.0) < chance_cap(30, 7.0)

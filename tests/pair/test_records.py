@@ -12,10 +12,10 @@ from mapper.extend.cpu import extend_loci
 from mapper.index.reference import make_contigs
 from mapper.pair.insert_size import assumed_model
 from mapper.pair.placement import PlacementBatch
-from mapper.pair.records import make_names, make_records
-from mapper.params import ExtendParams, RecordParams
+from mapper.pair.records import make_names, make_records, next_turn, tag_room
+from mapper.params import LONG_CS, NO_CS, SHORT_CS, ExtendParams, RecordParams
 from mapper.seed.pack import pack_reads
-from tests.helpers.alignment_views import alignments_of, batch_of, loci_of
+from tests.helpers.alignment_views import Aligned, alignments_of, batch_of, loci_of
 from tests.helpers.placements import no_seeds, place
 from tests.helpers.read_batches import Genome, genome_of, mutated, random_letters, reads_of
 from tests.naive.records import Contig, Options, PlacedRead, Writer
@@ -153,6 +153,65 @@ def test_lines_are_those_of_the_rules(paired: bool, options: Options) -> None:
         assert text in seen
     assert ("XA:Z:" in seen) == (not options.all_alignments and options.max_xa > 0)
     assert ("MC:Z:" in seen) == paired
+
+
+def noisy_alignment(rng: np.random.Generator, genome: Genome) -> Aligned:
+    """An alignment with a difference at nearly each base."""
+    ops, on_query, on_text = "", 0, 0
+    for _ in range(int(rng.integers(1, 30))):
+        length = int(rng.integers(1, 9))
+        op = "=XID"[rng.integers(4)]
+        ops += f"1={length}{op}" if op != "=" else "3=2X"
+        on_query += 1 + length * (op != "D") if op != "=" else 5
+        on_text += 1 + length * (op != "I") if op != "=" else 5
+    start = int(rng.integers(0, 40))
+    contig = int(rng.integers(2))
+    at = int(genome.starts[contig] + rng.integers(0, genome.lengths[contig] - on_text))
+    score = int(rng.integers(40, 60))
+    return Aligned(
+        int(rng.integers(2)), contig, at, at + on_text, start, start + on_query, score, 9, ops
+    )
+
+
+@pytest.mark.parametrize("all_alignments", [False, True])
+@pytest.mark.parametrize("cs", [NO_CS, SHORT_CS, LONG_CS])
+def test_tags_have_room(all_alignments: bool, cs: int) -> None:
+    """A device reserves it before the tags are written: beyond it begin those of the next read."""
+    rng = np.random.default_rng(6)
+    genome = sample(5, paired=True).genome
+    for paired, short_sa in ((True, False), (False, True)):
+        params = RecordParams(
+            all_alignments=all_alignments, cs=cs, ds=cs != NO_CS, short_sa=short_sa, max_xa=50,
+            soft_clip_supplementary=paired, extended_cigar=not paired, xa_ratio=0.1,
+        )  # fmt: skip
+        # The read may be longer than the alignment, and clipped at both ends.
+        found = [[noisy_alignment(rng, genome) for _ in range(k % 9)] for k in range(60)]
+        at = int(genome.starts[0])
+        found += [[Aligned(k, 0, at, at + 800, 50, 850, 800, 0, "800=")] for k in range(2)]
+        length = 900  # which --cs=long and --ds spell, each
+        reads = reads_of([random_letters(rng, length) for _ in found], paired=paired)
+        alignments = batch_of(found)
+        placed = place(reads, no_seeds(len(found)), alignments, assumed_model())
+        layout = make_contigs(["x" * 200, "y" * 40, "z"], ["*"] * 3, genome.lengths.tolist())
+        names = make_names(layout, "a group")
+        records = make_records(reads, alignments, placed, names, genome.fm.ref_planes, params)
+        sizes = np.diff(records.tag_offsets)
+        row = 0
+        for read in range(reads.n_reads):
+            first, end = alignments.alignment_offsets[read : read + 2]
+            mate_primary = placed.primary[read ^ 1] if paired else -1
+            turn = first - 1
+            while turn < end:
+                this = placed.primary[read] if turn < first else turn
+                room = tag_room(
+                    reads.base_offsets, alignments, placed.role, read, this, mate_primary,
+                    len(names.read_group), names.longest, params,
+                )  # fmt: skip
+                assert sizes[row] <= room
+                row += 1
+                turn = next_turn(placed.role, turn, end, all_alignments)
+        assert row == records.n_records
+        assert sizes.max() > 500  # more than is reserved for any record
 
 
 @pytest.mark.parametrize("all_alignments", [False, True])
