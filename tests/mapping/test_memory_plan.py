@@ -25,6 +25,7 @@ from mapper.mapping.memory_plan import (
     PROCESS_BYTES,
     SORT_BYTES_PER_THREAD,
     SPILLING_BYTES_PER_THREAD,
+    STREAM_BYTES_PER_BASE,
     MemoryPlan,
     device_batch_bases,
     mapping_bytes,
@@ -85,8 +86,9 @@ def test_batches_fill_the_bound_and_do_not_exceed_it(threads: int, index_bytes: 
 
 def test_a_batch_of_a_device_is_what_its_free_memory_holds() -> None:
     assert device_batch_bases(100 * 10**9, 4) == DEVICE_BATCH_BASES
-    assert device_batch_bases(10**9, 4) == 750_000
-    assert device_batch_bases(10**9, 8) == 375_000
+    # Three quarters of the memory, by the streams.
+    assert device_batch_bases(4_000_000 * STREAM_BYTES_PER_BASE, 4) == 750_000
+    assert device_batch_bases(4_000_000 * STREAM_BYTES_PER_BASE, 8) == 375_000
     for free in (0, 10**6):
         assert device_batch_bases(free, 4) == LEAST_BATCH_BASES
 
