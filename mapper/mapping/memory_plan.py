@@ -89,8 +89,8 @@ def groups_in_flight(n_streams: int) -> int:
     """Return how many groups of batches to keep in flight, given the number of streams.
 
     All streams may end a group at the same time; these groups are placed, or their records taken,
-    while the streams align the next. (With two groups more than three streams, streams had no reads for 40 % of a run on an
-    H200.)
+    while the streams align the next. (With two groups more than three streams, streams had no reads
+    for 40 % of a run on an H200.)
     """
     return 2 * n_streams + GROUPS_WAITING
 
