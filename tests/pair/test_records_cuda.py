@@ -53,11 +53,11 @@ def with_qualities(sequences: list[str], **options) -> ReadBatch:
     return reads._replace(quals=quals)
 
 
-def pairs(genome, n: int = 12) -> ReadBatch:
+def pairs(genome, n: int = 8) -> ReadBatch:
     return with_qualities(some_pairs(np.random.default_rng(4), genome, n), paired=True)
 
 
-def singles(genome, n: int = 20) -> ReadBatch:
+def singles(genome, n: int = 12) -> ReadBatch:
     sequences = some_reads(np.random.default_rng(5), genome, n)
     # Two halves from two places: a split read, whose second part is clipped.
     sequences += [genome.text[20:90] + genome.text[400:480], genome.text[100:104]]
