@@ -591,7 +591,7 @@ def placing_params(
     model: InsertSizeModel, params: PairParams, scores: ExtendParams, text_len: int,
     groups: np.ndarray,
 ) -> PlacingParams:  # fmt: skip
-    """Return what placement is told of a run; see :func:`place_reads`."""
+    """Return the settings of placement, from arguments of :func:`place_reads`."""
     return PlacingParams(
         model, params, scores, math.log10(2 * text_len), cost_of_rivals(params.quality_of_rivals),
         groups,

@@ -131,7 +131,7 @@ def _new_fields(n_records: int) -> Fields:
 
 @core
 def mate_quality(quality):
-    """Return what a base quality adds to a mate score."""
+    """Return a base quality if it counts in the mate score (tag ms), else 0."""
     return np.int64(quality) if MATE_SCORE_QUALITY <= quality != NO_QUALITY else np.int64(0)
 
 
