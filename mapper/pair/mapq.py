@@ -4,8 +4,9 @@ A mapping is wrong when differences between the read and its true position happe
 another one. Each mismatch needed for that makes it about ten times less likely on simulated reads
 (``docs/accuracy.md``). So the quality grows in proportion to the lead, counted in matches, and
 shrinks with the number of alternatives and with the differences of the placement itself, for the
-read alone and for the pair. Only places that were found count: where seeds may have missed one
-that matters, the read has been seeded again (``extend/doubt.py``).
+read alone and for the pair. A read that speaks for itself is less sure where its alignments explain
+little of it. Only places that were found count: where seeds may have missed one that matters, the
+read has been seeded again (``extend/doubt.py``).
 """
 
 from __future__ import annotations
@@ -48,6 +49,40 @@ def cost_of_rivals(per_tenfold: float) -> np.ndarray:
     return costs
 
 
+EVEN_ODDS = 20
+"""From this quality on, a chance and its odds are the same to the nearest unit."""
+
+_STEPS = 8
+_WORST_ODDS = -10
+
+
+def _quality_of_odds(ratio: float) -> float:
+    """Return the quality of a placement ``10**(ratio / 10)`` times as likely as all others."""
+    return 10.0 * math.log10(1.0 + 10.0 ** (ratio / 10.0))
+
+
+_QUALITY_OF_ODDS = np.array(
+    [
+        _quality_of_odds(_WORST_ODDS + (step + 0.5) / _STEPS)
+        for step in range((EVEN_ODDS - _WORST_ODDS) * _STEPS)
+    ]
+)
+"""By steps of the ratio, from _WORST_ODDS: a table for the reason of :func:`cost_of_rivals`."""
+
+
+@core
+def quality_of_odds(ratio):
+    """Return the quality of a placement from its odds: `ratio` is ``10 log10`` of them.
+
+    A hundred rivals that are a hundred times less likely each leave even odds, of which half are
+    right: a quality of 3, not 0.
+    """
+    if ratio >= EVEN_ODDS:
+        return min(ratio, np.float64(MAX_MAPQ))
+    step = np.int64((max(ratio, np.float64(_WORST_ODDS)) - _WORST_ODDS) * _STEPS)
+    return _QUALITY_OF_ODDS[step]
+
+
 @core
 def lead_quality(lead, per_score, n_alternatives, rivals_cost, identity):
     """Return the quality of a placement whose score leads the best alternative by `lead` matches.
@@ -64,8 +99,7 @@ def lead_quality(lead, per_score, n_alternatives, rivals_cost, identity):
     if lead <= 0:
         return 0.0
     quality = rounded_product(per_score * lead * identity, identity)
-    quality -= rivals_cost[min(n_alternatives, MOST_RIVALS)]
-    return min(max(quality, 0.0), np.float64(MAX_MAPQ))
+    return quality_of_odds(quality - rivals_cost[min(n_alternatives, MOST_RIVALS)])
 
 
 @core
@@ -80,9 +114,6 @@ def chance_cap(score, log10_text):
 
 UNUSED, PRIMARY, SUPPLEMENTARY, SECONDARY = range(4)
 
-NEAR_SCORE = 5
-"""Alternatives count as about as good as the best up to this many matches below it."""
-
 UNSEEN_SCORE = 19
 """Score, in matches, of an alternative that is always assumed (half the read's length for shorter
 reads): no lead exceeds the placement's score minus this."""
@@ -90,6 +121,12 @@ reads): no lead exceeds the placement's score minus this."""
 FEW_SEEDS, FEW_SEEDS_QUALITY = 1, 30
 """A read in a repeat of which so few disjoint seeds could be located has at most this quality by
 itself (``docs/accuracy.md``)."""
+
+
+EXPLAINED = 0.55
+"""A read by itself is less sure in proportion if its alignments reach less than this share of the
+score of a perfect one: so divergent a read may have a place as good that no seed shows, or be of
+none (``docs/accuracy.md``)."""
 
 
 @core
@@ -103,7 +140,8 @@ def _head_quality(alignments, first, end, chosen, values, head, unseen, scores, 
                   per_score, rivals_cost):  # fmt: skip
     """Return the quality of a head from `values` (1 / SCALE score units) of the read's alignments.
 
-    `unseen` is the score of the alternative that is always assumed.
+    `unseen` is the score of the alternative that is always assumed. Alternatives count as about as
+    good as the best of them if they are less than a mismatch behind it.
     """
     score = np.int64(alignments.score[chosen])
     second = values[chosen - first] - SCALE * max(score - unseen, np.int64(0))
@@ -112,7 +150,7 @@ def _head_quality(alignments, first, end, chosen, values, head, unseen, scores, 
             second = max(second, values[i - first])
     n_near = 0
     for i in range(first, end):
-        near = values[i - first] >= second - SCALE * NEAR_SCORE * scores.match
+        near = values[i - first] > second - SCALE * (scores.match + scores.mismatch)
         n_near += near and i != chosen and head[i] == chosen
     aligned = alignments.query_end[chosen] - alignments.query_start[chosen]
     identity = max(0.0, 1.0 - alignments.edit_distance[chosen] / aligned)
@@ -124,8 +162,19 @@ def _head_quality(alignments, first, end, chosen, values, head, unseen, scores, 
 
 
 @core
-def assign_mapq(alignments, first, end, primary, values, alone, head, role, unseen, paired_unseen,
-                few_seeds, scores, params, log10_text, rivals_cost, proper, mapq):  # fmt: skip
+def _explained(alignments, first, end, head, role, read_len, match):
+    """Return by what the qualities of a read by itself are multiplied (EXPLAINED)."""
+    score = np.int64(0)
+    for i in range(first, end):
+        if role[i] == PRIMARY or (role[i] == SUPPLEMENTARY and head[i] >= 0):
+            score += np.int64(alignments.score[i])
+    return min(1.0, score / (EXPLAINED * np.float64(match * read_len)))
+
+
+@core
+def assign_mapq(alignments, first, end, primary, values, alone, head, role, read_len, unseen,
+                paired_unseen, few_seeds, scores, params, log10_text, rivals_cost, proper,
+                mapq):  # fmt: skip
     """Set the quality of each head of a read, in `mapq`, of its alignments first:end.
 
     `values` are scores with the mate, `alone` the read's own scores. An alternative that seeding
@@ -137,6 +186,7 @@ def assign_mapq(alignments, first, end, primary, values, alone, head, role, unse
     another place for the read rather than a part of it, and may be surer.
     """
     most = np.float64(FEW_SEEDS_QUALITY if few_seeds else MAX_MAPQ)
+    explained = _explained(alignments, first, end, head, role, read_len, scores.match)
     own = _head_quality(
         alignments, first, end, primary, alone, head, unseen, scores, log10_text,
         params.quality_alone, rivals_cost,
@@ -146,7 +196,8 @@ def assign_mapq(alignments, first, end, primary, values, alone, head, role, unse
         params.quality_in_pair if proper else params.quality_alone, rivals_cost,
     )  # fmt: skip
     if not proper:
-        paired = min(paired, most)
+        paired = min(rounded_product(paired, explained), most)
+    own = rounded_product(own, explained)
     quality = min(paired, min(own, most) + PAIR_BOOST)
     mapq[primary - first] = np.uint8(quality + 0.5)
     for i in range(first, end):
@@ -156,4 +207,5 @@ def assign_mapq(alignments, first, end, primary, values, alone, head, role, unse
                 params.quality_alone, rivals_cost,
             )  # fmt: skip
             of_parts = quality if head[i] >= 0 else np.float64(MAX_MAPQ)
+            own = rounded_product(own, explained)
             mapq[i - first] = np.uint8(min(min(own, most), of_parts) + 0.5)

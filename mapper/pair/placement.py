@@ -550,7 +550,7 @@ def place_template(names, name_offsets, base_offsets, seeds, alignments, ranking
             paired_unseen -= min(np.int64(penalty), max(mate_lead, np.int64(0)))
         few_seeds = seeds.thinned[read + mate] and seeds.guarantee[read + mate] <= FEW_SEEDS
         assign_mapq(
-            alignments, first, end, chosen, values[mate], alone, rival, role, unseen,
+            alignments, first, end, chosen, values[mate], alone, rival, role, read_len, unseen,
             paired_unseen, few_seeds, scores, params, log10_text, rivals_cost, proper[read + mate],
             mapq[first:end],
         )  # fmt: skip
@@ -561,8 +561,8 @@ def place_template(names, name_offsets, base_offsets, seeds, alignments, ranking
                 _set_alone(plain, first, end, plain_values[mate])
             assign_mapq(
                 alignments, first, end, chosen, plain_values[mate], plain_alone, rival, role,
-                unseen, paired_unseen, few_seeds, scores, params, log10_text, rivals_cost,
-                proper[read + mate], plain_mapq[: end - first],
+                read_len, unseen, paired_unseen, few_seeds, scores, params, log10_text,
+                rivals_cost, proper[read + mate], plain_mapq[: end - first],
             )  # fmt: skip
         _limit_mapq(alignments, first, end, sub_score, plain_mapq, mapq)
 

@@ -10,6 +10,7 @@ import pytest
 
 from mapper.pair.insert_size import InsertSizeModel, assumed_model, model_from
 from mapper.pair.mapq import (
+    EXPLAINED,
     FEW_SEEDS,
     FEW_SEEDS_QUALITY,
     MAX_MAPQ,
@@ -19,6 +20,7 @@ from mapper.pair.mapq import (
     chance_cap,
     cost_of_rivals,
     lead_quality,
+    quality_of_odds,
     unseen_score,
 )
 from mapper.pair.placement import PlacementBatch
@@ -288,13 +290,46 @@ def test_a_read_of_few_seeds_is_not_sure_by_itself() -> None:
     assert qualities(True, [0, 7], apart, False) == [FEW_SEEDS_QUALITY, MAX_MAPQ]
 
 
+def test_a_read_that_is_little_explained_is_less_sure() -> None:
+    def quality(*read: Placed) -> int:
+        found = place(reads_of(["A" * 100]), no_seeds(1), batch_of_placed([list(read)]), FR)
+        return int(found.mapq[found.primary[0]])
+
+    part = at(1000, 40, query=(0, 40))
+    assert quality(part) == round(MAX_MAPQ * 40 / (EXPLAINED * 100))
+    assert quality(part, at(9000, 45, query=(50, 100))) == MAX_MAPQ  # its rest is explained
+    assert quality(part, at(1000, 15, query=(50, 65))) < MAX_MAPQ
+
+
+def test_alternatives_less_than_a_mismatch_apart_share_the_doubt() -> None:
+    def quality(*scores: int) -> int:
+        read = [at(3000 * i, score) for i, score in enumerate(scores)]
+        found = place(reads_of(["A" * 100]), no_seeds(1), batch_of_placed([read]), FR)
+        return int(found.mapq[found.primary[0]])
+
+    mismatch = SCORES.match + SCORES.mismatch
+    one = quality(100, 90)
+    assert one == quality(100, 90, *[90 - mismatch] * 99)
+    assert one - quality(100, 90, *[91 - mismatch] * 99) == 20  # 100 for 1
+
+
+def test_quality_of_odds() -> None:
+    ratios = np.arange(-40, 80, 1 / 64)
+    found = np.array([quality_of_odds(ratio) for ratio in ratios])
+    expected = np.minimum(10 * np.log10(1 + 10 ** (ratios / 10)), MAX_MAPQ)
+    inside = ratios >= -10
+    assert np.abs(found - expected)[inside].max() < 1 / 14
+    assert 0 < found[~inside].max() < 0.5  # a quality of 0
+    assert (np.diff(found) >= 0).all()
+
+
 def test_lead_quality_and_chance() -> None:
     costs = cost_of_rivals(10.0)
     leads = [
         lead_quality(lead / 4, PARAMS.quality_in_pair, 1, costs, 1.0) for lead in range(-20, 200)
     ]
     assert all(b >= a for a, b in pairwise(leads))
-    assert leads[0] == leads[20] == 0 and max(leads) == MAX_MAPQ
+    assert leads[0] == leads[20] == 0 < leads[21] and max(leads) == MAX_MAPQ
     assert lead_quality(8, PARAMS.quality_in_pair, 1, costs, 1.0) > lead_quality(
         8, PARAMS.quality_in_pair, 10, costs, 1.0
     )
