@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mapper.align.matches import FENCED, QUERY_FENCE, REF_FENCE, unaligned_word, unpack
+from mapper.align.matches import FENCED, PLAIN, QUERY_FENCE, REF_FENCE, unaligned_word, unpack
 from mapper.align.packing import (
     PackedPairs,
     bad_letter,
@@ -133,14 +133,16 @@ def _code(batch, first, last, as_bytes, query_codes, ref_codes, coded):
         row = i - first
         coded.query_start[row], coded.query_len[row] = query_at, n
         coded.ref_start[row], coded.ref_len[row] = ref_at, m
-        coded.shift[row] = 3 if as_bytes else 3 | FENCED
         if as_bytes:
+            coded.shift[row] = 3
             _copy_letters(batch.queries, query, n, coded.query_words, query_at)
             _copy_letters(batch.refs, ref, m, coded.ref_words, ref_at)
         else:
             differ = _code_acgt(batch.queries, query, n, QUERY_FENCE, coded.query_words, query_at)
             differ |= _code_acgt(batch.refs, ref, m, REF_FENCE, coded.ref_words, ref_at)
+            coded.shift[row] = 3 | FENCED | PLAIN
             if differ != 0:
+                coded.shift[row] = 3 | FENCED
                 bad = _code_by_table(
                     batch.queries, query, n, query_codes, QUERY_FENCE, coded.query_words, query_at
                 )
@@ -225,7 +227,9 @@ def _unpack(packed, first, last, coded):
         row = i - first
         coded.query_start[row], coded.query_len[row] = query_at, n
         coded.ref_start[row], coded.ref_len[row] = ref_at, m
-        coded.shift[row] = 3 if shift == 3 else 3 | FENCED
+        coded.shift[row] = 3
+        if shift < 3:
+            coded.shift[row] |= FENCED if shift > 1 else FENCED | PLAIN
         unpack(packed.query_words, packed.query_start[i], n, shift, queries[8 * query_at :])
         unpack(packed.ref_words, packed.ref_start[i], m, shift, refs[8 * ref_at :])
         if shift < 3:

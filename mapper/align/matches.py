@@ -49,6 +49,9 @@ FENCED = np.uint8(4)
 """Flag in the shift of pairs: symbols are codes of 8 bits, with a fence (below) behind. All pairs
 of a part (``coding.py``) have it, or none."""
 
+PLAIN = np.uint8(8)
+"""Flag beside FENCED: all codes of the pair are 0 to 3."""
+
 
 # Drivers: functions that return arrays count references, which cores do not.
 @driver

@@ -13,7 +13,7 @@ import pytest
 from mapper import edit_distance, packed_pairs
 from mapper.align import coding
 from mapper.align.coding import cpu_pairs, cpu_parts
-from mapper.align.matches import FENCED, QUERY_FENCE, REF_FENCE
+from mapper.align.matches import FENCED, PLAIN, QUERY_FENCE, REF_FENCE
 from mapper.align.result import PairAlignments
 from mapper.errors import InputFormatError, UsageError
 
@@ -55,12 +55,15 @@ def test_a_code_and_a_fence_for_each_letter() -> None:
         cpu_pairs(queries, refs, "dna", 0), cpu_pairs(flat(queries), flat(refs), "dna", 0), packed,
     ):  # fmt: skip
         assert [(q, r) for q, r, _ in codes(pairs)] == expected
-        assert {shift for _, _, shift in codes(pairs)} == {3 | FENCED}
+        assert {shift for _, _, shift in codes(pairs)} == {3 | FENCED | PLAIN}
 
 
 def test_ambiguous_letters_differ_from_all_or_match_themselves() -> None:
     queries, refs = strings(1, "ACGTN"), strings(1, "ACGTN")
-    for query, (q, r, _) in zip(queries, codes(cpu_pairs(queries, refs, "dna", 0)), strict=True):
+    for query, (q, r, shift) in zip(
+        queries, codes(cpu_pairs(queries, refs, "dna", 0)), strict=True
+    ):
+        assert shift == 3 | FENCED | (0 if "N" in query else PLAIN)
         assert [a == b for a, b in zip(q, r, strict=True)] == [*(c != "N" for c in query), False]
     for q, r, _ in codes(cpu_pairs(queries, refs, "iupac", 0)):
         assert q[:-1] == r[:-1] and q[-1] != r[-1]

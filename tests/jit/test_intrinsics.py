@@ -7,7 +7,13 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mapper.jit.intrinsics import leading_zeros, popcount, prefetch, trailing_zeros
+from mapper.jit.intrinsics import (
+    bit_of_bytes,
+    leading_zeros,
+    popcount,
+    prefetch,
+    trailing_zeros,
+)
 
 WORDS = st.one_of(
     st.integers(0, 2**64 - 1),
@@ -35,6 +41,19 @@ def test_counts(word: int) -> None:
     assert compiled(np.uint64(word)) == expected
     value = np.uint64(word)
     assert (popcount(value), trailing_zeros(value), leading_zeros(value)) == expected
+
+
+@numba.njit
+def bits_compiled(numbers, at):
+    return bit_of_bytes(numbers, at, 0), bit_of_bytes(numbers, at, 1), bit_of_bytes(numbers, at, 7)
+
+
+def test_bits_of_bytes() -> None:
+    numbers = np.random.default_rng(1).integers(0, 256, 70, np.uint8)
+    for at in range(39):
+        for bit, found in zip((0, 1, 7), bits_compiled(numbers, np.int64(at)), strict=True):
+            expected = sum(int(numbers[at + i] >> bit & 1) << i for i in range(32))
+            assert int(found) == expected == int(bit_of_bytes(numbers, at, bit))
 
 
 @numba.njit

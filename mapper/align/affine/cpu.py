@@ -51,10 +51,10 @@ from mapper.align.edit.wavefront import (
     ends_within,
     extend_row,
 )
-from mapper.align.matches import NULL, codes_of, letters_in, pair_at, run_to_fence
+from mapper.align.matches import NULL, Letters, Pair, codes_of, letters_in, pair_at, run_to_fence
 from mapper.align.result import HEURISTIC, NO_MEMORY, OK, OVER_LIMIT
 from mapper.align.single import BAD, N_OPS, STATUS, cigar_text, columns_of_row
-from mapper.jit.accelerate import core, disjoint_core, driver, grown
+from mapper.jit.accelerate import core, disjoint_core, driver, grown, step
 
 BLOCK = 16
 """Cells computed at a time; rows and origins need as many spare items."""
@@ -263,7 +263,7 @@ def new_origins(n_cells, n_rows):
     )
 
 
-@driver
+@core
 def columns_within(pair, ends, margin):
     """Return the column of diagonal 0 and the number of columns for `margin` spare diagonals."""
     goal = pair.ref_len - pair.query_len
@@ -301,12 +301,16 @@ def penalty_worth(pair):
 
 
 @driver
-def _suits_band(pair, ends, penalties, band):
+def _allows_band(free, penalties, band):
     """Return True if a band of the matrix can take over."""
-    free = ends.query_begin + ends.query_end + ends.ref_begin + ends.ref_end
-    n, m = pair.query_len, pair.ref_len
-    # Of lengths that differ much a band has most diagonals.
-    return free == 0 and band.width == 0 and fits_bytes(penalties) and 2 * abs(n - m) < min(n, m)
+    is_global = free.query_begin + free.query_end + free.ref_begin + free.ref_end == 0
+    return is_global and band.width == 0 and fits_bytes(penalties)
+
+
+@core
+def _suits_band(query_len, ref_len):
+    """Return False for lengths that differ so much that a band has most diagonals."""
+    return 2 * abs(query_len - ref_len) < min(query_len, ref_len)
 
 
 @driver
@@ -388,6 +392,12 @@ def _search_growing(pair, letters, ends, penalties, band, bound, keep, max_cells
 
 
 @core
+def _margin(query_len, ref_len):
+    """Return the spare diagonals that a pair of these lengths has at least."""
+    return min((query_len + ref_len) >> 4, np.int64(MOST_MARGIN))
+
+
+@core
 def _write_score(columns, i, score, status, end_v, end_h):
     columns.score[i] = score
     columns.status[i] = status
@@ -399,6 +409,69 @@ def _write_score(columns, i, score, status, end_v, end_h):
 def _write_start(columns, i, v, h):
     columns.query_start[i] = v
     columns.ref_start[i] = h
+
+
+FAR, WIDER_ROWS, MORE_OPS = range(3)
+"""Why near pairs are not gone on with: the end is far; more columns, or room for operations."""
+
+_NEAR_OPS = 2 * ROWS_BEFORE_GUESS + 8
+"""More than the operations of a path that ends in so many rows."""
+
+
+@step
+def _align_near(codes, coded, first, penalties, scale, max_penalty, margin, rows, origins,
+                want_path, events, columns, cigar_counts, all_ops, n_all):  # fmt: skip
+    """Align pairs from end to end, up to one that ROWS_BEFORE_GUESS rows do not finish.
+
+    A step, because a driver counts references for each pair, and passes a growing workspace around.
+
+    Returns
+    -------
+    why, i, n_all, s, now
+        One of FAR, WIDER_ROWS, MORE_OPS; the pair, or the number of pairs; operations so far; and
+        the row at which to continue its search, and the bound there.
+    """
+    n_pairs = len(coded.shift)
+    zero = np.int64(0)
+    ends, no_band = Ends(zero, zero, zero, zero), Band(zero, np.int64(1))
+    for i in range(first, n_pairs):
+        n, m = coded.query_len[i], coded.ref_len[i]
+        query_at, ref_at = coded.query_start[i] << 3, coded.ref_start[i] << 3
+        letters = Letters(codes.query[query_at:], codes.ref[ref_at:], codes.fenced)
+        pair = Pair(
+            coded.query_words, coded.ref_words, query_at << 3, ref_at << 3, n, m,
+            np.int64(coded.shift[i] & np.uint8(3)),
+        )  # fmt: skip
+        now = np.int64(min(max_penalty, highest_bound(pair, penalties)))
+        if not _suits_band(n, m):
+            return FAR, i, n_all, zero, now
+        if want_path and n_all + _NEAR_OPS > len(all_ops):
+            return MORE_OPS, i, n_all, zero, now
+        centre, n_columns = columns_within(pair, ends, max(margin, _margin(n, m)))
+        if n_columns > rows.match.shape[1]:
+            return WIDER_ROWS, i, n_all, zero, now
+        clear_affine_rows(rows)
+        origins.at[0] = 0
+        last = np.int64(ROWS_BEFORE_GUESS)
+        if want_path:
+            status, s, k, now, _ = _rows_on(
+                pair, letters, ends, rows, origins, penalties, no_band, centre, zero, last, now,
+                False,
+            )  # fmt: skip
+        else:
+            status, s, k, now, _ = _rows_on(
+                pair, letters, ends, rows, None, penalties, no_band, centre, zero, last, now, False
+            )
+        if status != FINISHED:
+            return FAR, i, n_all, s if status == GOING else zero, now
+        _write_score(columns, i, s * scale, OK, n, m)
+        _write_start(columns, i, zero, zero)
+        if want_path:
+            n_events, _ = trace_back(origins, penalties, s, k, events)
+            n_ops = replay(pair, events, n_events, zero, zero, m, all_ops[np.uint64(n_all) :])
+            cigar_counts[i] = n_ops
+            n_all += n_ops
+    return FAR, np.int64(n_pairs), n_all, zero, zero
 
 
 @driver
@@ -421,44 +494,40 @@ def align_affine_pairs(coded, free, penalties, scale, band, max_penalty, max_cel
     n_pairs = len(coded.shift)
     events = np.empty(256, np.uint32)
     all_ops = np.empty(8 * n_pairs + 16 if want_path else 0, np.uint32)
-    n_all = 0
+    n_all = np.int64(0)
     no_band = Band(np.int64(0), np.int64(1))
     keep = np.int64(1 if want_path else 0)
-    last = np.int64(ROWS_BEFORE_GUESS)
-    for i in range(n_pairs):
+    allows_band = _allows_band(free, penalties, band)
+    i = np.int64(-1)
+    while i + 1 < n_pairs:
+        i += 1
+        s = np.int64(0)
+        if allows_band:
+            why, i, n_all, s, now = _align_near(
+                codes, coded, i, penalties, scale, max_penalty, margin, rows, origins, want_path,
+                events, columns, cigar_counts, all_ops, n_all,
+            )  # fmt: skip
+            if i == n_pairs:
+                break
+        n, m = coded.query_len[i], coded.ref_len[i]
+        margin = max(margin, _margin(n, m))
         pair = pair_at(coded, i)
-        n, m = pair.query_len, pair.ref_len
         ends = ends_within(free, n, m)
+        if allows_band and why != FAR:
+            if why == WIDER_ROWS:
+                rows = new_rows(len(rows.lo), columns_within(pair, ends, margin)[1])
+            else:
+                all_ops = grown(all_ops, 2 * (n_all + _NEAR_OPS))
+            i -= 1
+            continue
         letters = letters_in(codes, coded, i)
-        margin = max(margin, min((n + m) >> 4, np.int64(MOST_MARGIN)))
-        by_dp = _suits_band(pair, ends, penalties, band)
+        by_dp = allows_band and _suits_band(n, m)
         bound = np.int64(min(max_penalty, highest_bound(pair, penalties)))
+        if s == 0:
+            now = bound
         now_band, most = band, bound
         n_ops = np.int64(-1)  # of a path in the workspace of the matrix band
-        s, now = np.int64(0), bound
-        status = np.int64(GOING)
-        if by_dp:
-            # Near ends are found without the cost of passing a growing workspace around.
-            centre, n_columns = columns_within(pair, ends, margin)
-            if n_columns > rows.match.shape[1]:
-                rows = new_rows(len(rows.lo), n_columns)
-            clear_affine_rows(rows)
-            origins.at[0] = 0
-            if want_path:
-                status, s, k, now, cut = rows_on(
-                    pair, letters, ends, rows, origins, penalties, no_band, centre, s, last, now,
-                    False,
-                )  # fmt: skip
-            else:
-                status, s, k, now, cut = rows_on(
-                    pair, letters, ends, rows, None, penalties, no_band, centre, s, last, now, False
-                )
-            if status == FINISHED:
-                h = end_offset(rows, centre, s, k)
-            elif status != GOING:
-                s = np.int64(0)
-        is_searched = status == FINISHED
-        while not is_searched:
+        while True:
             status, s, k, h, cut, margin, rows, origins = _search_growing(
                 pair, letters, ends, penalties, now_band, most, keep, max_cells, by_dp, margin,
                 rows, origins, s, now,

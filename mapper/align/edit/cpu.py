@@ -14,6 +14,7 @@ import numpy as np
 
 from mapper.align.coding import code_one
 from mapper.align.edit.letter_rows import N_BAND, search_by_letters
+from mapper.align.edit.short_rows import new_masks
 from mapper.align.edit.wavefront import (
     EXCEEDED,
     FINISHED,
@@ -35,11 +36,11 @@ from mapper.align.edit.wavefront import (
     reset_state,
     trace_edit,
 )
-from mapper.align.matches import Letters, codes_of, pair_at, part_of
+from mapper.align.matches import PLAIN, Letters, codes_of, pair_at, part_of
 from mapper.align.result import OVER_LIMIT
 from mapper.align.single import BAD, N_OPS, STATUS, cigar_text, columns_of_row
 from mapper.cigar import D, I, append_op
-from mapper.jit.accelerate import core, driver, grown
+from mapper.jit.accelerate import core, driver, grown, step
 
 # --- workspace ---
 
@@ -301,19 +302,6 @@ def _path(pair, ends, bound, leaf, rows, back_rows, state, ops):
 
 
 @core
-def _align_by_letters(codes, coded, i, bound, leaf, band, want_path, ops):
-    """Align a pair from end to end by its codes; return status, distance, and operations."""
-    query_at, ref_at = coded.query_start[i] << 3, coded.ref_start[i] << 3
-    letters = Letters(codes.query[query_at:], codes.ref[ref_at:], codes.fenced)
-    n, m = coded.query_len[i], coded.ref_len[i]
-    status, s = search_by_letters(letters, n, m, bound, leaf, np.int64(LEAF_DISTANCE), band)
-    n_ops = np.int64(0)
-    if want_path and status == FINISHED:
-        n_ops, _ = trace_edit(leaf, s, m - n, m, ops, 0)
-    return status, s, n_ops
-
-
-@core
 def _write_row(columns, i, distance, v, end_v, h, end_h):
     if distance < 0:
         columns.status[i] = OVER_LIMIT
@@ -329,6 +317,42 @@ def _write_row(columns, i, distance, v, end_v, h, end_h):
 def _append_reversed(ops, n_ops, all_ops, n_all):
     for j in range(n_ops):
         all_ops[np.uint64(n_all + j)] = ops[np.uint64(n_ops - 1 - j)]
+
+
+@step
+def _align_by_letters(codes, coded, first, max_distance, leaf, band, masks, want_path, ops, columns,
+                      cigar_counts, all_ops, n_all):  # fmt: skip
+    """Align pairs from end to end by their codes, up to one whose distance is too large for that.
+
+    A step, because a driver counts references for each pair, which takes as long as a short one.
+
+    Returns
+    -------
+    i, n_all
+        The first pair that is not aligned, also if `all_ops` has no room for it; operations there.
+    """
+    n_pairs = len(coded.shift)
+    for i in range(first, n_pairs):
+        query_at, ref_at = coded.query_start[i] << 3, coded.ref_start[i] << 3
+        letters = Letters(codes.query[query_at:], codes.ref[ref_at:], codes.fenced)
+        n, m = coded.query_len[i], coded.ref_len[i]
+        status, s = search_by_letters(
+            letters, (coded.shift[i] & PLAIN) != 0, n, m, min(max_distance, max(n, m)), leaf,
+            np.int64(LEAF_DISTANCE), band, masks,
+        )  # fmt: skip
+        if status == NO_ROOM:
+            return i, n_all
+        if status == EXCEEDED:
+            s = np.int64(-1)
+        elif want_path:
+            n_ops, _ = trace_edit(leaf, s, m - n, m, ops, 0)
+            if n_all + n_ops > len(all_ops):
+                return i, n_all
+            _append_reversed(ops, n_ops, all_ops, n_all)
+            cigar_counts[i] = n_ops
+            n_all += n_ops
+        _write_row(columns, i, s, np.int64(0), n, np.int64(0), m)
+    return np.int64(n_pairs), n_all
 
 
 @driver
@@ -351,37 +375,35 @@ def align_edit(coded, free, max_distance, want_path, columns, cigar_counts):
     back_rows = new_rows(1 << 12, 2)
     state = np.empty(N_STATE, np.int64)
     band = np.empty(N_BAND, np.int32)
+    masks = new_masks()
     ops = np.empty(2 * LEAF_DISTANCE + 4, np.uint32)
     all_ops = np.empty(8 * n_pairs + 16 if want_path else 0, np.uint32)
-    n_all = 0
+    n_all = np.int64(0)
     is_global = free.query_begin + free.query_end + free.ref_begin + free.ref_end == 0
-    for i in range(n_pairs):
-        n, m = coded.query_len[i], coded.ref_len[i]
-        bound = min(max_distance, max(n, m))
-        v = h = np.int64(0)
-        end_v, end_h = n, m
-        n_ops = np.int64(0)
-        distance = np.int64(-1)
-        status = np.int64(NO_ROOM)
+    i = np.int64(0)
+    while i < n_pairs:
         if is_global and codes.fenced:
-            status, s, n_ops = _align_by_letters(
-                codes, coded, i, bound, leaf, band, want_path, ops
+            i, n_all = _align_by_letters(
+                codes, coded, i, max_distance, leaf, band, masks, want_path, ops, columns,
+                cigar_counts, all_ops, n_all,
             )  # fmt: skip
-            if status == FINISHED:
-                distance = s
-        if status == NO_ROOM:
-            pair = pair_at(coded, i)
-            ends = ends_within(free, n, m)
-            if want_path:
-                distance, v, end_v, h, end_h, ops, n_ops, rows, back_rows = _path(
-                    pair, ends, bound, leaf, rows, back_rows, state, ops
-                )
-            else:
-                distance, end_v, end_h, rows, back_rows = _distance(
-                    pair, ends, bound, leaf, rows, back_rows, state
-                )
-                if ends.query_begin + ends.ref_begin > 0:
-                    v = h = np.int64(-1)  # only a path shows the start
+            if i == n_pairs:
+                break
+        n, m = coded.query_len[i], coded.ref_len[i]
+        pair = pair_at(coded, i)
+        ends = ends_within(free, n, m)
+        bound = min(max_distance, max(n, m))
+        v = h = n_ops = np.int64(0)
+        if want_path:
+            distance, v, end_v, h, end_h, ops, n_ops, rows, back_rows = _path(
+                pair, ends, bound, leaf, rows, back_rows, state, ops
+            )
+        else:
+            distance, end_v, end_h, rows, back_rows = _distance(
+                pair, ends, bound, leaf, rows, back_rows, state
+            )
+            if ends.query_begin + ends.ref_begin > 0:
+                v = h = np.int64(-1)  # only a path shows the start
         _write_row(columns, i, distance, v, end_v, h, end_h)
         if want_path and distance >= 0:
             cigar_counts[i] = n_ops
@@ -389,6 +411,7 @@ def align_edit(coded, free, max_distance, want_path, columns, cigar_counts):
                 all_ops = grown(all_ops, 2 * (n_all + n_ops))
             _append_reversed(ops, n_ops, all_ops, n_all)
             n_all += n_ops
+        i += 1
     return all_ops[:n_all]
 
 

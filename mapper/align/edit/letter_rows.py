@@ -4,7 +4,8 @@ The cells are those of ``wavefront.py``, with one difference that no path shows:
 the end of a sequence stays at that end instead of becoming null. All that it leads to has been
 reached before with fewer edits, so that it is on no shortest path. So no cell of a row has to be
 tested: a block of neighbouring cells is computed at a time, and compared by four symbols. Only
-those whose symbols all agree are followed on one by one.
+those whose symbols all agree are followed on one by one. The first rows of short pairs come from
+``short_rows.py``.
 
 Before the rows get long, a narrow band of diagonals runs ahead and finds the distance of some
 alignment, mostly the best one. That is a bound: of the cells after it only those are computed from
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from mapper.align.edit.short_rows import LAST_ROW, LONGEST, first_rows
 from mapper.align.edit.wavefront import EXCEEDED, FINISHED, GOING, NO_ROOM, PAD, next_offset
 from mapper.align.matches import NULL, run_to_fence, unaligned_half
 from mapper.jit.accelerate import core, disjoint_core
@@ -176,13 +178,15 @@ def _bound_by_band(letters, query_len, ref_len, rows, s, bound, band):
 
 
 @core
-def search_by_letters(letters, query_len, ref_len, bound, rows, most, band):
+def search_by_letters(letters, plain, query_len, ref_len, bound, rows, most, band, masks):
     """Search the end of a global alignment row by row, keeping all rows.
 
     Parameters
     ----------
     letters
         Fenced.
+    plain
+        True if their codes are 0 to 3.
     bound
         Greatest distance of interest.
     rows
@@ -191,6 +195,8 @@ def search_by_letters(letters, query_len, ref_len, bound, rows, most, band):
         Greatest distance that is searched for.
     band
         int32, N_BAND items.
+    masks
+        :func:`mapper.align.edit.short_rows.new_masks`.
 
     Returns
     -------
@@ -201,14 +207,21 @@ def search_by_letters(letters, query_len, ref_len, bound, rows, most, band):
     if abs(goal) > bound:
         return EXCEEDED, np.int64(0)
     cells = rows.cells
-    rows.at[0], rows.lo[0], rows.hi[0] = PAD, 0, 0
-    for i in range(2 * PAD + 1):
-        cells[i] = NULL
-    cells[PAD] = run_to_fence(letters, np.int64(0), np.int64(0))
-    if goal == 0 and cells[PAD] == ref_len:
-        return FINISHED, np.int64(0)
     last = min(min(bound, most), np.int64(ROWS_BEFORE_BAND))
-    status, s = _rows_on(letters, query_len, ref_len, rows, np.int64(0), last, bound)
+    if plain and max(query_len, ref_len) <= LONGEST:
+        status, s = first_rows(
+            letters, query_len, ref_len, rows, min(last, np.int64(LAST_ROW)), bound, masks
+        )  # fmt: skip
+    else:
+        rows.at[0], rows.lo[0], rows.hi[0] = PAD, 0, 0
+        for i in range(2 * PAD + 1):
+            cells[i] = NULL
+        cells[PAD] = run_to_fence(letters, np.int64(0), np.int64(0))
+        status, s = GOING, np.int64(0)
+        if goal == 0 and cells[PAD] == ref_len:
+            status = FINISHED
+    if status == GOING:
+        status, s = _rows_on(letters, query_len, ref_len, rows, s, last, bound)
     if status == GOING and s < bound:
         known = _bound_by_band(letters, query_len, ref_len, rows, s, min(bound, most + 1), band)
         if known > most:
