@@ -132,8 +132,9 @@ def fetch(name: str, folder: Path) -> Path:
                 for part in POOLED[name]:
                     with gzip.open(fetch(part, folder)) as genome:
                         for line in genome:
-                            is_name = line.startswith(b">")
-                            pool.write(b">%s.%s" % (part.encode(), line[1:]) if is_name else line)
+                            if line.startswith(b">"):
+                                line = b">%s.%s" % (part.encode(), line[1:])
+                            pool.write(line.rstrip(b"\n") + b"\n")
             partial.rename(target)
         return target
     if name in ALIGNED:

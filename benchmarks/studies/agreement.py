@@ -93,9 +93,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("files", nargs="+", metavar="NAME=FILE", help="SAM, BAM or CRAM")
     parser.add_argument("--quality", type=int, default=20, help="at least [%(default)s]")
     options = parser.parse_args(arguments)
-    named = (word.partition("=") for word in options.files)
-    print(*table(HEADER, rows({name: Path(path) for name, _, path in named}, options.quality)),
-          sep="\n")  # fmt: skip
+    files: dict[str, Path] = {}
+    for word in options.files:
+        name, _, path = word.partition("=")
+        if not path or name in files:
+            parser.error(f"{word}: NAME=FILE is expected, with names that differ")
+        files[name] = Path(path)
+    print(*table(HEADER, rows(files, options.quality)), sep="\n")
     return 0
 
 

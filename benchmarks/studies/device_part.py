@@ -157,7 +157,7 @@ def main() -> None:
             )
         return
     from mapper.cuda.devices import choose_device, find_devices
-    from mapper.parallel.pool import SWITCH_SECONDS
+    from mapper.mapping.device_batches import SWITCH_SECONDS
 
     choose_device("cuda")
     sys.setswitchinterval(SWITCH_SECONDS)

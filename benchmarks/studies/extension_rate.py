@@ -226,7 +226,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     harness.add_commit(parser)
     options = parser.parse_args(arguments)
     from mapper.cuda.devices import choose_device
-    from mapper.parallel.pool import SWITCH_SECONDS
+    from mapper.mapping.device_batches import SWITCH_SECONDS
 
     choose_device("cuda")
     sys.setswitchinterval(SWITCH_SECONDS)

@@ -12,7 +12,7 @@ fence.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -36,7 +36,7 @@ from mapper.align.pairs import (
     batch_of,
     check_numbers,
 )
-from mapper.align.threads import CHUNK_PAIRS, Part, chunk_bounds, guided_bounds, most_symbols
+from mapper.align.threads import CHUNK_PAIRS, Part, chunk_bounds, most_symbols
 from mapper.dna import NOT_A_BASE
 from mapper.errors import UsageError
 from mapper.jit.accelerate import core, disjoint_core, driver
@@ -340,36 +340,28 @@ def _parts_of_strings(pairs: StringPairs, n_threads: int) -> Iterator[Part[Packe
         mean = sum(len(pairs.queries[i]) + len(pairs.refs[i]) for i in sample) // len(sample) + 1
     except TypeError:  # not even a length: batch_of has the message
         mean = 1
-    first = 0
-    while first < n:
-        most = most_symbols((n - first) * mean, n * mean, n_threads)
-        last = min(first + min(max(most // mean, 1), CHUNK_PAIRS), n)
+    most = most_symbols(n * mean, n_threads)
+    step = min(max(most // mean, 1), CHUNK_PAIRS)
+    for first in range(0, n, step):
         letters = LetterPairs(
-            _batch_of_strings(pairs, first, last), pairs.symbols, pairs.first_pair + first
-        )
-        bounds = chunk_bounds(_lengths(letters.batch), most, CHUNK_PAIRS)
-        for part in _parts_of_letters(letters, bounds):
+            _batch_of_strings(pairs, first, min(first + step, n)), pairs.symbols,
+            pairs.first_pair + first,
+        )  # fmt: skip
+        for part in _parts_of_letters(letters, most):
             yield part._replace(first=first + part.first, last=first + part.last)
-        first = last
 
 
-def _lengths(batch: PairBatch) -> np.ndarray:
-    """Return the symbols of each pair."""
-    return (batch.query_end - batch.query_start) + (batch.ref_end - batch.ref_start)
-
-
-def _parts_of_letters(
-    pairs: LetterPairs, bounds: Iterable[tuple[int, int]]
-) -> Iterator[Part[PackedPairs]]:
-    lengths = _lengths(pairs.batch)
-    for first, last in bounds:
+def _parts_of_letters(pairs: LetterPairs, most: int) -> Iterator[Part[PackedPairs]]:
+    batch = pairs.batch
+    lengths = (batch.query_end - batch.query_start) + (batch.ref_end - batch.ref_start)
+    for first, last in chunk_bounds(lengths, most, CHUNK_PAIRS):
         n_symbols = int(lengths[first:last].sum())
         yield Part(first, last, n_symbols, partial(coded_pairs, pairs, first, last, n_symbols))
 
 
-def _parts_of_packed(pairs: PackedPairs, n_threads: int) -> Iterator[Part[PackedPairs]]:
+def _parts_of_packed(pairs: PackedPairs, most: int) -> Iterator[Part[PackedPairs]]:
     lengths = pairs.query_len + pairs.ref_len
-    for first, last in guided_bounds(lengths, n_threads):
+    for first, last in chunk_bounds(lengths, most, CHUNK_PAIRS):
         n_symbols = int(lengths[first:last].sum())
         yield Part(first, last, n_symbols, partial(unpacked_pairs, pairs, first, last, n_symbols))
 
@@ -379,8 +371,12 @@ def cpu_parts(pairs: CpuPairs, n_threads: int) -> Iterator[Part[PackedPairs]]:
     if isinstance(pairs, StringPairs):
         return _parts_of_strings(pairs, n_threads)
     if isinstance(pairs, LetterPairs):
-        return _parts_of_letters(pairs, guided_bounds(_lengths(pairs.batch), n_threads))
-    return _parts_of_packed(pairs, n_threads)
+        batch = pairs.batch
+        n_symbols = batch.query_end.sum() - batch.query_start.sum()
+        n_symbols += batch.ref_end.sum() - batch.ref_start.sum()
+        return _parts_of_letters(pairs, most_symbols(int(n_symbols), n_threads))
+    n_symbols = pairs.query_len.sum() + pairs.ref_len.sum()
+    return _parts_of_packed(pairs, most_symbols(int(n_symbols), n_threads))
 
 
 def packed_rows(pairs: CpuPairs, rows: np.ndarray) -> PackedPairs:

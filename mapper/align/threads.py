@@ -12,18 +12,15 @@ import numpy as np
 from mapper.align.result import Columns, PairAlignments, clear_columns, empty_columns
 from mapper.errors import UsageError, option
 from mapper.parallel.map import MAX_THREADS, map_in_threads
-from mapper.parallel.pool import SWITCH_INTERVAL, kept_pool, leased_pool
+from mapper.parallel.pool import kept_pool, leased_pool
 
 CHUNK_SYMBOLS = 1 << 22
 CHUNK_PAIRS = 1 << 14
 """Of a chunk, at most. Each takes some 50 microseconds of Python and a new workspace: with a
 quarter as many symbols 200,000 pairs of 150 bases took a tenth longer, on one thread and on two."""
 
-FIRST_SHARE, LAST_SHARE = 2, 64
-"""A chunk is at most this share of what is left for each thread, and need not be less than that of
-all: the chunks get smaller, so that threads end together, as pairs of equal lengths may take
-unequal time (guided self-scheduling, Polychronopoulos and Kuck 1987,
-doi:10.1109/TC.1987.5009495)."""
+CHUNKS_A_THREAD = 8
+"""At least, where the pairs suffice: those of equal lengths may take unequal time."""
 
 _AT_ONCE = 1 << 14
 """Symbols of so few pairs that starting a thread takes longer; others go to threads, be it one,
@@ -75,43 +72,22 @@ def chunk_bounds(costs: np.ndarray, most_cost: int, most_pairs: int) -> list[tup
     most_cost, most_pairs
         Of a chunk, but for one of a single pair that costs more.
     """
-    return _cut(costs, lambda _: most_cost, most_pairs)
-
-
-def _cut(
-    costs: np.ndarray, most_cost: Callable[[int], int], most_pairs: int
-) -> list[tuple[int, int]]:
-    """Cut pairs as :func:`chunk_bounds`; the most of a chunk depends on what is left."""
     bounds = []
     first, before = 0, 0
     ends = np.cumsum(costs)
-    total = int(ends[-1]) if len(ends) else 0
     while first < len(costs):
-        last = int(np.searchsorted(ends, before + most_cost(total - before), side="right"))
+        last = int(np.searchsorted(ends, before + most_cost, side="right"))
         last = min(max(last, first + 1), first + most_pairs, len(costs))
         bounds.append((first, last))
         first, before = last, int(ends[last - 1])
     return bounds
 
 
-def most_symbols(left: int, n_symbols: int, n_threads: int) -> int:
-    """Return the symbols that the next chunk should have at most.
-
-    Parameters
-    ----------
-    left, n_symbols
-        Symbols that are in no chunk yet, and all symbols of the call.
-    """
+def most_symbols(n_symbols: int, n_threads: int) -> int:
+    """Return the symbols that a chunk should have at most, of all symbols of a call."""
     if n_threads == 1:
         return CHUNK_SYMBOLS
-    least = max(n_symbols // (n_threads * LAST_SHARE), _AT_ONCE)
-    return min(CHUNK_SYMBOLS, max(left // (n_threads * FIRST_SHARE), least))
-
-
-def guided_bounds(lengths: np.ndarray, n_threads: int) -> list[tuple[int, int]]:
-    """Cut pairs into chunks for threads, by their symbols (int64)."""
-    n_symbols = int(lengths.sum())
-    return _cut(lengths, lambda left: most_symbols(left, n_symbols, n_threads), CHUNK_PAIRS)
+    return min(CHUNK_SYMBOLS, max(n_symbols // (n_threads * CHUNKS_A_THREAD), _AT_ONCE))
 
 
 def run_chunks(
@@ -124,9 +100,10 @@ def run_chunks(
     lengths
         Symbols of each pair, int64.
     """
+    most = most_symbols(int(lengths.sum()), thread_count(threads))
     parts = (
         Part(first, last, int(lengths[first:last].sum()), lambda: None)
-        for first, last in guided_bounds(lengths, thread_count(threads))
+        for first, last in chunk_bounds(lengths, most, CHUNK_PAIRS)
     )
     return run_parts(
         lambda part, columns, counts: driver(part.first, part.last, columns, counts),
@@ -165,12 +142,8 @@ def run_parts(
     if len(head) < 2 and sum(part.n_symbols for part in head) <= _AT_ONCE:
         ops = [work(part) for part in head]
     else:
-        SWITCH_INTERVAL.shorten()
-        try:
-            with leased_pool(n_threads) as pool:
-                ops = map_in_threads(work, chain(head, remaining), n_threads, pool=pool)
-        finally:
-            SWITCH_INTERVAL.restore()
+        with leased_pool(n_threads) as pool:
+            ops = map_in_threads(work, chain(head, remaining), n_threads, pool=pool)
     if not want_cigar:
         return PairAlignments(*columns, None, None)
     np.cumsum(counts, out=counts)

@@ -13,6 +13,7 @@ Threads of the pool never wait for a device, and threads of streams do no work o
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
@@ -39,14 +40,7 @@ from mapper.mapping.stats import RunStats
 from mapper.pair.insert_size import InsertSizeModel, assumed_model
 from mapper.pair.placement import tally_encoded
 from mapper.pair.records import Names
-from mapper.parallel.pool import (
-    MAP,
-    READ,
-    SWITCH_INTERVAL,
-    PriorityPool,
-    complete,
-    start_daemon,
-)
+from mapper.parallel.pool import MAP, READ, PriorityPool, complete, start_daemon
 from mapper.params import LEAST_MEMBER_BASES, MEMBER_BASES, MapParams
 
 if TYPE_CHECKING:
@@ -58,6 +52,38 @@ MEMBERS_PER_THREAD = 6
 """Large batches are made no larger than that each thread has so many of them: none is without work
 for long at the end of a run. A byte of the files is taken for a base: more or less what gzip leaves
 of FASTQ, half of what plain text has."""
+
+SWITCH_SECONDS = 0.0002
+"""How long a thread may keep the GIL while others wait for it. Threads that queue kernels release
+the GIL in every call of the driver, and with Python's default of 5 ms would wait as long to have
+it back."""
+
+
+class _SwitchInterval:
+    """The interpreter's switch interval while any run needs it short."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._n_runs = 0
+        self._before = 0.0
+
+    def shorten(self) -> None:
+        """Begin a run."""
+        with self._lock:
+            if self._n_runs == 0:
+                self._before = sys.getswitchinterval()
+                sys.setswitchinterval(SWITCH_SECONDS)
+            self._n_runs += 1
+
+    def restore(self) -> None:
+        """End a run; the last one restores the interval."""
+        with self._lock:
+            self._n_runs -= 1
+            if self._n_runs == 0:
+                sys.setswitchinterval(self._before)
+
+
+_SWITCH_INTERVAL = _SwitchInterval()
 
 
 class _Parsed(NamedTuple):
@@ -131,7 +157,7 @@ class CudaBackend(Backend):
     def start(self, pool: PriorityPool, n_threads: int, group_size: int) -> None:
         self._pool, self._size = pool, group_size
         self._threads = [start_daemon(self._work, f"stream {i}") for i in range(self.n_streams)]
-        SWITCH_INTERVAL.shorten()
+        _SWITCH_INTERVAL.shorten()
         self._is_started = True
 
     @property
@@ -165,7 +191,7 @@ class CudaBackend(Backend):
     def close(self) -> None:
         if self._is_started:
             self._is_started = False
-            SWITCH_INTERVAL.restore()
+            _SWITCH_INTERVAL.restore()
         self._closed = True
         for _ in self._threads:
             self._ready.put(None)

@@ -49,38 +49,35 @@ def cost_of_rivals(per_tenfold: float) -> np.ndarray:
     return costs
 
 
-EVEN_ODDS = 20
-"""From this quality on, a chance and its odds are the same to the nearest unit."""
+_LEAST_DB, _MOST_DB = -10, 20
+"""Odds, in decibels, below which the quality is 0 and from which on it is as high as they are, to
+the nearest unit."""
 
-_STEPS = 8
-_WORST_ODDS = -10
-
-
-def _quality_of_odds(ratio: float) -> float:
-    """Return the quality of a placement ``10**(ratio / 10)`` times as likely as all others."""
-    return 10.0 * math.log10(1.0 + 10.0 ** (ratio / 10.0))
+_STEPS = 8  # of a decibel
 
 
-_QUALITY_OF_ODDS = np.array(
-    [
-        _quality_of_odds(_WORST_ODDS + (step + 0.5) / _STEPS)
-        for step in range((EVEN_ODDS - _WORST_ODDS) * _STEPS)
-    ]
+def _quality(decibels: float) -> float:
+    """Return the quality of a placement ``10**(decibels / 10)`` times as likely as all others."""
+    return 10.0 * math.log10(1.0 + 10.0 ** (decibels / 10.0))
+
+
+_QUALITIES = np.array(
+    [_quality(_LEAST_DB + (step + 0.5) / _STEPS) for step in range((_MOST_DB - _LEAST_DB) * _STEPS)]
 )
-"""By steps of the ratio, from _WORST_ODDS: a table for the reason of :func:`cost_of_rivals`."""
+"""By steps of the odds: a table for the reason of :func:`cost_of_rivals`."""
 
 
 @core
-def quality_of_odds(ratio):
-    """Return the quality of a placement from its odds: `ratio` is ``10 log10`` of them.
+def quality_of_odds(decibels):
+    """Return the quality of a placement from its odds against all others.
 
-    A hundred rivals that are a hundred times less likely each leave even odds, of which half are
-    right: a quality of 3, not 0.
+    A hundred rivals that are a hundred times less likely each leave even odds, 0 decibels, of which
+    half are right: a quality of 3.
     """
-    if ratio >= EVEN_ODDS:
-        return min(ratio, np.float64(MAX_MAPQ))
-    step = np.int64((max(ratio, np.float64(_WORST_ODDS)) - _WORST_ODDS) * _STEPS)
-    return _QUALITY_OF_ODDS[step]
+    if decibels >= _MOST_DB:
+        return min(decibels, np.float64(MAX_MAPQ))
+    step = np.int64((max(decibels, np.float64(_LEAST_DB)) - _LEAST_DB) * _STEPS)
+    return _QUALITIES[step]
 
 
 @core
@@ -92,7 +89,8 @@ def lead_quality(lead, per_score, n_alternatives, rivals_cost, identity):
     per_score
         ``PairParams.quality_in_pair`` or ``quality_alone``.
     n_alternatives, rivals_cost
-        Number of alternatives about as good as the best of them; :func:`cost_of_rivals`.
+        How many alternatives as good as the best of them weigh as much as all;
+        :func:`cost_of_rivals`.
     identity
         Share of the aligned bases that match.
     """
@@ -126,7 +124,14 @@ itself (``docs/accuracy.md``)."""
 EXPLAINED = 0.55
 """A read by itself is less sure in proportion if its alignments reach less than this share of the
 score of a perfect one: so divergent a read may have a place as good that no seed shows, or be of
-none (``docs/accuracy.md``)."""
+none (``benchmarks/results/accuracy.md``)."""
+
+_UNIT = 256
+_WEIGHTS = np.array([256, 205, 154, 102, 51, 21, 9, 4, 2, 1])
+"""Weights of alternatives, in 1 / _UNIT, by how many matches they are behind the best of them. One
+that is less than a mismatch behind differs by a clip in place of a mismatch near an end, and is
+about as likely; from there on weights fall as ``PairParams.quality_alone`` says. Nowhere do they
+fall faster, so that a better rival makes no placement surer."""
 
 
 @core
@@ -140,34 +145,41 @@ def _head_quality(alignments, first, end, chosen, values, head, unseen, scores, 
                   per_score, rivals_cost):  # fmt: skip
     """Return the quality of a head from `values` (1 / SCALE score units) of the read's alignments.
 
-    `unseen` is the score of the alternative that is always assumed. Alternatives count as about as
-    good as the best of them if they are less than a mismatch behind it.
+    `unseen` is the score of the alternative that is always assumed.
     """
     score = np.int64(alignments.score[chosen])
     second = values[chosen - first] - SCALE * max(score - unseen, np.int64(0))
     for i in range(first, end):
         if i != chosen and head[i] == chosen:
             second = max(second, values[i - first])
-    n_near = 0
+    weight = np.int64(0)
     for i in range(first, end):
-        near = values[i - first] > second - SCALE * (scores.match + scores.mismatch)
-        n_near += near and i != chosen and head[i] == chosen
+        if i != chosen and head[i] == chosen:
+            behind = (second - values[i - first]) // (SCALE * scores.match)
+            if behind < len(_WEIGHTS):
+                weight += _WEIGHTS[behind]
     aligned = alignments.query_end[chosen] - alignments.query_start[chosen]
     identity = max(0.0, 1.0 - alignments.edit_distance[chosen] / aligned)
     quality = lead_quality(
-        (values[chosen - first] - second) / (SCALE * scores.match), per_score, n_near, rivals_cost,
-        identity,
+        (values[chosen - first] - second) / (SCALE * scores.match), per_score,
+        (weight + _UNIT // 2) // _UNIT, rivals_cost, identity,
     )  # fmt: skip
     return min(quality, chance_cap(score / scores.match, log10_text))
 
 
 @core
-def _explained(alignments, first, end, head, role, read_len, match):
-    """Return by what the qualities of a read by itself are multiplied (EXPLAINED)."""
+def _score_of_parts(alignments, first, end, head, role):
+    """Return the score of a read's parts together, without places on ALT contigs."""
     score = np.int64(0)
     for i in range(first, end):
         if role[i] == PRIMARY or (role[i] == SUPPLEMENTARY and head[i] >= 0):
             score += np.int64(alignments.score[i])
+    return score
+
+
+@core
+def _explained(score, read_len, match):
+    """Return by what the quality of a read by itself is multiplied (EXPLAINED)."""
     return min(1.0, score / (EXPLAINED * np.float64(match * read_len)))
 
 
@@ -186,7 +198,9 @@ def assign_mapq(alignments, first, end, primary, values, alone, head, role, read
     another place for the read rather than a part of it, and may be surer.
     """
     most = np.float64(FEW_SEEDS_QUALITY if few_seeds else MAX_MAPQ)
-    explained = _explained(alignments, first, end, head, role, read_len, scores.match)
+    explained = _explained(
+        _score_of_parts(alignments, first, end, head, role), read_len, scores.match
+    )
     own = _head_quality(
         alignments, first, end, primary, alone, head, unseen, scores, log10_text,
         params.quality_alone, rivals_cost,
@@ -206,6 +220,9 @@ def assign_mapq(alignments, first, end, primary, values, alone, head, role, read
                 alignments, first, end, i, alone, head, unseen, scores, log10_text,
                 params.quality_alone, rivals_cost,
             )  # fmt: skip
-            of_parts = quality if head[i] >= 0 else np.float64(MAX_MAPQ)
-            own = rounded_product(own, explained)
+            of_parts, share = quality, explained
+            if head[i] < 0:
+                of_parts = np.float64(MAX_MAPQ)
+                share = _explained(np.int64(alignments.score[i]), read_len, scores.match)
+            own = rounded_product(own, share)
             mapq[i - first] = np.uint8(min(min(own, most), of_parts) + 0.5)

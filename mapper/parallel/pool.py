@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import heapq
 import os
-import sys
 import threading
 import time
 from collections import deque
@@ -27,41 +26,6 @@ READ, WRITE, SPILL, MAP, SPARE = range(5)
 What a device does otherwise is for threads that mapping leaves."""
 
 T = TypeVar("T")
-
-
-# --- turns of threads ---
-
-SWITCH_SECONDS = 0.0002
-"""How long a thread may keep the GIL while others wait for it, in runs whose threads give it back
-in each call of compiled code or of a device's driver: with Python's default of 5 ms they would
-wait as long to have it back."""
-
-
-class _SwitchInterval:
-    """The interpreter's switch interval while any run needs it short."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._n_runs = 0
-        self._before = 0.0
-
-    def shorten(self) -> None:
-        """Begin a run."""
-        with self._lock:
-            if self._n_runs == 0:
-                self._before = sys.getswitchinterval()
-                sys.setswitchinterval(SWITCH_SECONDS)
-            self._n_runs += 1
-
-    def restore(self) -> None:
-        """End a run; the last one restores the interval."""
-        with self._lock:
-            self._n_runs -= 1
-            if self._n_runs == 0:
-                sys.setswitchinterval(self._before)
-
-
-SWITCH_INTERVAL = _SwitchInterval()
 
 
 # --- a pool with priorities ---

@@ -121,6 +121,9 @@ def test_a_better_alt_hit_is_supplementary_with_a_quality_of_its_own() -> None:
     assert surer.mapq[0] > found.mapq[0]
     _, torn = placed([[hit(ALT_1, 90), hit(ALT_2, 90), hit(MAIN, 80)]], WITH_ALT)
     assert torn.mapq[:2].tolist() == [0, 0] and torn.mapq[2] == 60
+    for part in (30, 40, 50):  # however little of the read the primary assembly has
+        _, found = placed([[hit(ALT_1, 90), hit(MAIN, part, query=(5, 5 + part))]], WITH_ALT)
+        assert found.role.tolist() == [SUPPLEMENTARY, PRIMARY] and found.mapq[0] == 60
 
 
 def test_a_read_that_only_alt_contigs_hold_maps_there() -> None:

@@ -14,6 +14,7 @@ from mapper.pair.mapq import (
     FEW_SEEDS,
     FEW_SEEDS_QUALITY,
     MAX_MAPQ,
+    PAIR_BOOST,
     PRIMARY,
     SECONDARY,
     SUPPLEMENTARY,
@@ -300,17 +301,32 @@ def test_a_read_that_is_little_explained_is_less_sure() -> None:
     assert quality(part, at(9000, 45, query=(50, 100))) == MAX_MAPQ  # its rest is explained
     assert quality(part, at(1000, 15, query=(50, 65))) < MAX_MAPQ
 
+    found = place(
+        reads_of(["A" * 100]), no_seeds(1),
+        batch_of_placed([[part, at(9000, 20, query=(60, 80))]]), FR,
+    )  # fmt: skip
+    assert found.mapq.tolist() == [quality(part), 0]  # the second is not reported
+    pair = batch_of_placed([[part, at(8000, 35, query=(0, 40))], [at(1300, 95, strand=1)]])
+    found = place(reads_of(["A" * 100] * 2, paired=True), no_seeds(2), pair, FR)
+    own = PARAMS.quality_alone * 5 * 40 / (EXPLAINED * 100)  # its mate adds 40
+    assert found.mapq[found.primary].tolist() == [round(own + PAIR_BOOST), MAX_MAPQ]
 
-def test_alternatives_less_than_a_mismatch_apart_share_the_doubt() -> None:
+
+def test_alternatives_weigh_less_the_farther_they_are_behind() -> None:
     def quality(*scores: int) -> int:
         read = [at(3000 * i, score) for i, score in enumerate(scores)]
         found = place(reads_of(["A" * 100]), no_seeds(1), batch_of_placed([read]), FR)
         return int(found.mapq[found.primary[0]])
 
-    mismatch = SCORES.match + SCORES.mismatch
     one = quality(100, 90)
-    assert one == quality(100, 90, *[90 - mismatch] * 99)
-    assert one - quality(100, 90, *[91 - mismatch] * 99) == 20  # 100 for 1
+    assert one == quality(100, 90, *[80] * 99)
+    assert one - quality(100, 90, *[90] * 99) == 20  # 100 for 1
+    by_distance = [quality(100, 90, *[score] * 99) for score in range(79, 91)]
+    assert by_distance == sorted(by_distance, reverse=True)
+    assert all(a - b <= 4 for a, b in pairwise(by_distance))
+    # A better best of the others makes no placement surer, whatever the rest.
+    by_best = [quality(100, score, *[86] * 99) for score in range(86, 100)]
+    assert by_best == sorted(by_best, reverse=True)
 
 
 def test_quality_of_odds() -> None:

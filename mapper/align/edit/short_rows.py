@@ -31,8 +31,10 @@ N_WORDS = 4
 LONGEST = 64 * N_WORDS - 1
 """Symbols of a sequence: the last bit of a mask is for the farthest offset."""
 
-LAST_ROW = 31
-"""Diagonals are moved by less than a word."""
+LAST_ROW = 15
+"""Last row by masks. From about 18 edits on the code of ``letter_rows.py`` is faster: with 31 rows
+pairs of 150 bases with 25 to 40 % substitutions took a fifth longer than with 15, those with 2 to
+10 % as long. Diagonals are moved by less than a word, so it is below 64."""
 
 _PLANE = N_WORDS + 2
 """Words of a plane with a zero on each side."""

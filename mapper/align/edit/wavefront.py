@@ -283,24 +283,6 @@ def edit_search(pair, ends, bound, rows, keep, forward):
     return status, s, k
 
 
-_NO_OP = np.int32(16)
-
-
-@core
-def _append_run(ops, n_ops, last, code, length):
-    """Append `length`, maybe 0, of an operation, as :func:`append_op` does.
-
-    `last` is the code of the last operation. Returns the number of operations, and that code then.
-    `ops` needs room for one more, even if `length` is 0.
-    """
-    same = code == last
-    at = np.uint64(n_ops - same)
-    before = ops[at] if same else np.uint32(code)
-    ops[at] = np.uint32(before + np.uint32(length << 4))
-    appended = length > 0
-    return n_ops + np.int64(appended and not same), np.int32(code) if appended else last
-
-
 @core
 def trace_edit(rows, s, k, offset, ops, n_ops):
     """Append the operations from a cell back to row 0, last first; needs every row.
@@ -312,18 +294,23 @@ def trace_edit(rows, s, k, offset, ops, n_ops):
     n_ops, k
         Number of operations, and the diagonal on which the path starts.
     """
-    # Without a branch on the kind of an edit, which no processor can predict.
-    last = _NO_OP if n_ops == 0 else np.int32(ops[np.uint32(n_ops - 1)] & np.uint32(15))
     while s > 0:
         s -= 1
         mismatch = cell(rows, s, k) + 1
         deletion = cell(rows, s, k - 1) + 1
         entry = max(mismatch, max(deletion, cell(rows, s, k + 1)))
-        n_ops, last = _append_run(ops, n_ops, last, EQUAL, offset - entry)
-        code = np.int32(X) if mismatch == entry else np.int32(D if deletion == entry else I)
-        n_ops, last = _append_run(ops, n_ops, last, code, np.int64(1))
-        offset = entry - (code != I)
-        k += np.int64(code == I) - np.int64(code == D)
+        n_ops = append_op(ops, n_ops, EQUAL, offset - entry)
+        offset = entry
+        if mismatch == entry:
+            n_ops = append_op(ops, n_ops, X, 1)
+            offset -= 1
+        elif deletion == entry:
+            n_ops = append_op(ops, n_ops, D, 1)
+            offset -= 1
+            k -= 1
+        else:
+            n_ops = append_op(ops, n_ops, I, 1)
+            k += 1
     return append_op(ops, n_ops, EQUAL, offset - max(np.int64(0), k)), k
 
 
