@@ -20,10 +20,9 @@ def sam(path: Path, *records: str) -> Path:
 def test_places_agree_by_their_first_bases_clips_put_back(tmp_path: Path) -> None:
     one = sam(
         tmp_path / "one.sam", "clip 0 a 1011 60 10S90M", "end 16 a 1000 60 90M10S",
-        "far 0 a 1 60 100M",
-        "strand 0 a 500 60 100M", "contig 0 a 500 60 100M", "low 0 a 500 19 100M",
-        "none 4 * 0 0 *",
-        "mate 65 a 100 60 50M", "mate 129 a 300 60 50M", "part 0 a 5 60 50M", "part 2048 b 5 60 50M",
+        "far 0 a 1 60 100M", "strand 0 a 500 60 100M", "contig 0 a 500 60 100M",
+        "low 0 a 500 19 100M", "none 4 * 0 0 *", "mate 65 a 100 60 50M", "mate 129 a 300 60 50M",
+        "part 0 a 5 60 50M", "part 2048 b 5 60 50M",
     )  # fmt: skip
     two = sam(
         tmp_path / "two.sam", "clip 0 a 1001 60 100M", "end 16 a 1000 60 100M",

@@ -328,8 +328,9 @@ def _align_by_letters(codes, coded, first, max_distance, leaf, band, masks, want
 
     Returns
     -------
-    i, n_all
-        The first pair that is not aligned, also if `all_ops` has no room for it; operations there.
+    i, n_all, n_more
+        The first pair that is not aligned, operations so far, and its operations, if there is only
+        no room for them; else 0.
     """
     n_pairs = len(coded.shift)
     for i in range(first, n_pairs):
@@ -341,18 +342,18 @@ def _align_by_letters(codes, coded, first, max_distance, leaf, band, masks, want
             np.int64(LEAF_DISTANCE), band, masks,
         )  # fmt: skip
         if status == NO_ROOM:
-            return i, n_all
+            return i, n_all, np.int64(0)
         if status == EXCEEDED:
             s = np.int64(-1)
         elif want_path:
             n_ops, _ = trace_edit(leaf, s, m - n, m, ops, 0)
             if n_all + n_ops > len(all_ops):
-                return i, n_all
+                return i, n_all, np.int64(n_ops)
             _append_reversed(ops, n_ops, all_ops, n_all)
             cigar_counts[i] = n_ops
             n_all += n_ops
         _write_row(columns, i, s, np.int64(0), n, np.int64(0), m)
-    return np.int64(n_pairs), n_all
+    return np.int64(n_pairs), n_all, np.int64(0)
 
 
 @driver
@@ -377,18 +378,23 @@ def align_edit(coded, free, max_distance, want_path, columns, cigar_counts):
     band = np.empty(N_BAND, np.int32)
     masks = new_masks()
     ops = np.empty(2 * LEAF_DISTANCE + 4, np.uint32)
-    all_ops = np.empty(8 * n_pairs + 16 if want_path else 0, np.uint32)
+    n_symbols = coded.query_len.sum() + coded.ref_len.sum()
+    # Enough for 3 % edits: where it is too small, a pair is aligned twice.
+    all_ops = np.empty(8 * n_pairs + 16 + n_symbols // 16 if want_path else 0, np.uint32)
     n_all = np.int64(0)
     is_global = free.query_begin + free.query_end + free.ref_begin + free.ref_end == 0
     i = np.int64(0)
     while i < n_pairs:
         if is_global and codes.fenced:
-            i, n_all = _align_by_letters(
+            i, n_all, n_more = _align_by_letters(
                 codes, coded, i, max_distance, leaf, band, masks, want_path, ops, columns,
                 cigar_counts, all_ops, n_all,
             )  # fmt: skip
             if i == n_pairs:
                 break
+            if n_more > 0:
+                all_ops = grown(all_ops, 2 * (n_all + n_more))
+                continue
         n, m = coded.query_len[i], coded.ref_len[i]
         pair = pair_at(coded, i)
         ends = ends_within(free, n, m)
