@@ -127,7 +127,7 @@ score of a perfect one: so divergent a read may have a place as good that no see
 none (``benchmarks/results/accuracy.md``)."""
 
 _UNIT = 256
-_WEIGHTS = np.array([256, 205, 154, 102, 51, 21, 9, 4, 2, 1])
+_WEIGHTS = np.array([256, 205, 154, 102, 51, 21, 9, 4, 2, 1, 0])
 """Weights of alternatives, in 1 / _UNIT, by how many matches they are behind the best of them. One
 that is less than a mismatch behind differs by a clip in place of a mismatch near an end, and is
 about as likely; from there on weights fall as ``PairParams.quality_alone`` says. Nowhere do they
@@ -152,16 +152,19 @@ def _head_quality(alignments, first, end, chosen, values, head, unseen, scores, 
     for i in range(first, end):
         if i != chosen and head[i] == chosen:
             second = max(second, values[i - first])
-    weight = np.int64(0)
+    weight, one_match = np.int64(0), SCALE * scores.match
     for i in range(first, end):
         if i != chosen and head[i] == chosen:
-            behind = (second - values[i - first]) // (SCALE * scores.match)
-            if behind < len(_WEIGHTS):
-                weight += _WEIGHTS[behind]
+            # Not by a division, for which a device would call a function.
+            behind, matches = second - values[i - first], 0
+            while matches < len(_WEIGHTS) - 1 and behind >= one_match:
+                behind -= one_match
+                matches += 1
+            weight += _WEIGHTS[matches]
     aligned = alignments.query_end[chosen] - alignments.query_start[chosen]
     identity = max(0.0, 1.0 - alignments.edit_distance[chosen] / aligned)
     quality = lead_quality(
-        (values[chosen - first] - second) / (SCALE * scores.match), per_score,
+        (values[chosen - first] - second) / one_match, per_score,
         (weight + _UNIT // 2) // _UNIT, rivals_cost, identity,
     )  # fmt: skip
     return min(quality, chance_cap(score / scores.match, log10_text))
@@ -198,9 +201,6 @@ def assign_mapq(alignments, first, end, primary, values, alone, head, role, read
     another place for the read rather than a part of it, and may be surer.
     """
     most = np.float64(FEW_SEEDS_QUALITY if few_seeds else MAX_MAPQ)
-    explained = _explained(
-        _score_of_parts(alignments, first, end, head, role), read_len, scores.match
-    )
     own = _head_quality(
         alignments, first, end, primary, alone, head, unseen, scores, log10_text,
         params.quality_alone, rivals_cost,
@@ -209,6 +209,9 @@ def assign_mapq(alignments, first, end, primary, values, alone, head, role, read
         alignments, first, end, primary, values, head, paired_unseen, scores, log10_text,
         params.quality_in_pair if proper else params.quality_alone, rivals_cost,
     )  # fmt: skip
+    explained = _explained(
+        _score_of_parts(alignments, first, end, head, role), read_len, scores.match
+    )
     if not proper:
         paired = min(rounded_product(paired, explained), most)
     own = rounded_product(own, explained)
