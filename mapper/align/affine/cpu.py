@@ -412,7 +412,8 @@ def _write_start(columns, i, v, h):
 
 
 FAR, WIDER_ROWS, MORE_OPS = range(3)
-"""Why near pairs are not gone on with: the end is far; more columns, or room for operations."""
+"""Why near pairs are not gone on with: more columns or room for operations are needed; FAR for all
+else, above all an end that is far."""
 
 _NEAR_OPS = 2 * ROWS_BEFORE_GUESS + 8
 """More than the operations of a path that ends in so many rows."""

@@ -16,7 +16,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapper.align.edit.short_rows import LAST_ROW, LONGEST, first_rows
+from mapper.align.edit.short_rows import (
+    LAST_ROW,
+    LONGEST,
+    close_row,
+    diagonals_of_row,
+    first_rows,
+)
 from mapper.align.edit.wavefront import EXCEEDED, FINISHED, GOING, NO_ROOM, PAD, next_offset
 from mapper.align.matches import NULL, run_to_fence, unaligned_half
 from mapper.jit.accelerate import core, disjoint_core
@@ -102,12 +108,10 @@ def _rows_on(letters, query_len, ref_len, rows, s, last, bound):
         FINISHED and the distance; EXCEEDED if that is above the bound; NO_ROOM; or GOING.
     """
     cells = rows.cells
-    goal = ref_len - query_len
     at, lo, hi = rows.at[s], rows.lo[s], rows.hi[s]
     while s < last:
         s += 1
-        first = max(lo - 1, max(goal - (bound - s), -query_len))
-        behind = min(hi + 1, min(goal + (bound - s), ref_len)) + 1
+        first, behind = diagonals_of_row(s, lo, hi, query_len, ref_len, bound)
         n = behind - first
         start = at + hi - lo + 1 + 2 * PAD
         if n <= 0:
@@ -117,13 +121,8 @@ def _rows_on(letters, query_len, ref_len, rows, s, last, bound):
         _compute_row(
             letters, query_len, ref_len, cells, at + first - lo - 1, start, first, n
         )  # fmt: skip
-        for i in range(PAD):
-            cells[np.uint64(start - 1 - i)] = NULL
-            cells[np.uint64(start + n + i)] = NULL
         at, lo, hi = start, first, behind - 1
-        row = np.uint64(s)
-        rows.at[row], rows.lo[row], rows.hi[row] = at, lo, hi
-        if lo <= goal <= hi and cells[np.uint64(at + goal - lo)] == ref_len:
+        if close_row(rows, s, at, lo, n, query_len, ref_len):
             return FINISHED, s
     return GOING, s
 

@@ -113,6 +113,30 @@ def _follow(masks, k, h):
 
 
 @core
+def diagonals_of_row(s, lo, hi, query_len, ref_len, bound):
+    """Return the first diagonal of row s and one behind its last, from those of the row before.
+
+    Of others the end cannot be reached within the bound.
+    """
+    goal = ref_len - query_len
+    first = max(lo - 1, max(goal - (bound - s), -query_len))
+    return first, min(hi + 1, min(goal + (bound - s), ref_len)) + 1
+
+
+@core
+def close_row(rows, s, at, lo, n, query_len, ref_len):
+    """Note where row s lies, with nulls on both sides; return True if the end is reached."""
+    cells = rows.cells
+    for i in range(PAD):
+        cells[np.uint64(at - 1 - i)] = NULL
+        cells[np.uint64(at + n + i)] = NULL
+    row = np.uint64(s)
+    rows.at[row], rows.lo[row], rows.hi[row] = at, lo, lo + n - 1
+    behind = ref_len - query_len - lo
+    return 0 <= behind < n and cells[np.uint64(at + behind)] == ref_len
+
+
+@core
 def first_rows(letters, query_len, ref_len, rows, last, bound, masks):
     """Compute rows until the end is reached or row `last` is done.
 
@@ -131,7 +155,6 @@ def first_rows(letters, query_len, ref_len, rows, last, bound, masks):
         FINISHED and the distance; EXCEEDED if that is above the bound; or GOING.
     """
     cells, planes = rows.cells, masks.planes
-    goal = ref_len - query_len
     _write_planes(letters.query, query_len, planes[0], planes[1])
     _write_planes(letters.ref, ref_len, planes[2], planes[3])
     low_mask = high_mask = np.int64(0)
@@ -141,12 +164,11 @@ def first_rows(letters, query_len, ref_len, rows, last, bound, masks):
         cells[i] = NULL
     cells[PAD] = _follow(masks, np.int64(0), np.int64(0))
     rows.at[0], rows.lo[0], rows.hi[0] = at, lo, hi
-    if goal == 0 and cells[PAD] == ref_len:
+    if query_len == ref_len and cells[PAD] == ref_len:
         return FINISHED, s
     while s < last:
         s += 1
-        first = max(lo - 1, max(goal - (bound - s), -query_len))
-        behind = min(hi + 1, min(goal + (bound - s), ref_len)) + 1
+        first, behind = diagonals_of_row(s, lo, hi, query_len, ref_len, bound)
         n = behind - first
         start = at + hi - lo + 1 + 2 * PAD
         if n <= 0:
@@ -166,12 +188,7 @@ def first_rows(letters, query_len, ref_len, rows, last, bound, masks):
             )
             h = min(h, min(query_len + k, ref_len))
             cells[np.uint64(start + i)] = np.int32(_follow(masks, k, h))
-        for i in range(PAD):
-            cells[np.uint64(start - 1 - i)] = NULL
-            cells[np.uint64(start + n + i)] = NULL
         at, lo, hi = start, first, behind - 1
-        row = np.uint64(s)
-        rows.at[row], rows.lo[row], rows.hi[row] = at, lo, hi
-        if lo <= goal <= hi and cells[np.uint64(at + goal - lo)] == ref_len:
+        if close_row(rows, s, at, lo, n, query_len, ref_len):
             return FINISHED, s
     return GOING, s
