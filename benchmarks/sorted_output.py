@@ -51,6 +51,11 @@ def parser(about: str) -> argparse.ArgumentParser:
     result.add_argument("--device", default="cpu")
     result.add_argument("--rounds", type=int, default=3)
     result.add_argument("--reference", type=Path)
+    result.add_argument(
+        "--backed", type=float, default=4.0, metavar="GB",
+        help="memory that another process touches before each run, so that a virtual machine has "
+        "it from its host; 0: none [%(default)s]",
+    )  # fmt: skip
     return result
 
 
@@ -107,6 +112,7 @@ def by_turns(commands: dict[str, list[str]], options: argparse.Namespace) -> dic
         for name, command in commands.items():
             if "-o" in command:
                 Path(command[command.index("-o") + 1]).unlink(missing_ok=True)
+            harness.back_memory(int(options.backed * 1e9))
             costs[name].append(measured(command, options.work))
             print(f"round {turn + 1}: {name}: {costs[name][-1]}", flush=True)
     return costs
@@ -157,7 +163,8 @@ def run_map(arguments: Sequence[str] | None = None) -> int:
     bound = f", --memory {options.memory}" if options.memory else ""
     lines += [
         "",
-        f"{n_reads} reads, {options.threads} threads, --device {options.device}{bound}.",
+        f"{n_reads} reads, {options.threads} threads, --device {options.device}{bound}; "
+        f"{options.backed:g} GB of memory backed before each run.",
         "",
         "The last round:",
         "",
