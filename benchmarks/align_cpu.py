@@ -408,8 +408,8 @@ def wfa2_pairs(length: int, rate: float, task: str, n_threads: int, budget: floa
     cost = 1e-7 + 1e-9 * length + (2e-9 if task == EDIT_CIGAR else 3e-8) * edits**2
     n = max(20 * n_threads, min(200_000 * n_threads, int(n_threads * budget / cost)))
     distinct = make_pairs(length, rate, min(n, DISTINCT))
-    # Joined anew: a string that is met again would be in the cache.
-    return [("".join([*query]), "".join([*ref])) for query, ref in islice(cycle(distinct), n)]
+    # Made anew: a string that is met again would be in the cache.
+    return [(q[:1] + q[1:], r[:1] + r[1:]) for q, r in islice(cycle(distinct), n)]
 
 
 def beside_wfa2(
@@ -457,6 +457,7 @@ def wfa2(arguments: Sequence[str] | None = None) -> int:
         "--threads", type=int, nargs="+", default=[n for n in (1, 2, 16) if n <= n_cores]
     )
     parser.add_argument("--lengths", type=int, nargs="+", default=[150, 1000, 10_000])
+    parser.add_argument("--rates", type=float, nargs="+", default=[0.02, 0.05], help="of edits")
     parser.add_argument("--seconds", type=float, default=0.2, help="of a sample [%(default)s]")
     parser.add_argument("--repeats", type=int, default=7, help="[%(default)s]")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder [%(default)s]")
@@ -473,7 +474,7 @@ def wfa2(arguments: Sequence[str] | None = None) -> int:
         folder = Path(name)
         program = build(folder)
         for length in options.lengths:
-            for rate in (0.02, 0.05):
+            for rate in options.rates:
                 for task in (EDIT_CIGAR, AFFINE_CIGAR):
                     for n_threads in options.threads:
                         pairs = wfa2_pairs(length, rate, task, n_threads, options.seconds)

@@ -2,8 +2,7 @@
 
 A code takes a byte, and behind each sequence comes a *fence* (``matches.py``): the aligners compare
 such codes where they lie. Letters are read where the caller has them, in arrays or in Python's
-strings. The only step that is not done by all threads at a time is to look up where strings lie,
-which takes the GIL; it runs ahead of them, part by part.
+strings. To look up where those lie is what takes the GIL, part by part.
 
 A pair of nothing but A, C, G, T and U has bits 1 and 2 of ASCII as its codes; other pairs have
 those of the tables of ``packing.py``, and compared as bytes, the letters themselves, without a
@@ -12,7 +11,7 @@ fence.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -308,14 +307,11 @@ def _in_place(strings: list[str], side: str) -> tuple[np.ndarray, np.ndarray, np
     places = ascii_places(strings) if strings else None
     if places is None:
         return None
-    start, length = places
-    if length.max() > MAX_LENGTH:
+    if places.longest > MAX_LENGTH:
         raise UsageError(f"{side}: {TOO_LONG}")
-    end = start + length
-    origin = int(start.min())
     # A byte more, so that empty strings have memory too.
-    letters = np.asarray(_Strings(strings, origin, int(end.max()) + 1))
-    return letters, start - origin, end - origin
+    letters = np.asarray(_Strings(strings, places.origin, places.origin + places.n_bytes + 1))
+    return letters, places.start, places.end
 
 
 def _batch_of_strings(pairs: StringPairs, first: int, last: int) -> PairBatch:
@@ -328,39 +324,57 @@ def _batch_of_strings(pairs: StringPairs, first: int, last: int) -> PairBatch:
 
 
 _SAMPLE = 64
-"""Strings whose lengths tell how many pairs a part should have."""
+"""Pairs whose lengths tell how many pairs a part should have."""
+
+_LETTERS_AT_ONCE = 4 * CHUNK_PAIRS
+"""Pairs in arrays whose lengths are looked at together."""
+
+
+def _mean_of(n: int, symbols_of: Callable[[int], int]) -> int:
+    """Return the mean of the symbols of some pairs, at least 1."""
+    sample = range(0, n, max(n // _SAMPLE, 1))
+    return sum(map(symbols_of, sample)) // max(len(sample), 1) + 1
+
+
+def _always(symbols: int) -> Callable[[int], int]:
+    return lambda _: symbols
 
 
 def _parts_of_strings(pairs: StringPairs, n_threads: int) -> Iterator[Part[PackedPairs]]:
     n = pairs.n_pairs
-    if n == 0:
-        return
-    sample = range(0, n, max(n // _SAMPLE, 1))
     try:
-        mean = sum(len(pairs.queries[i]) + len(pairs.refs[i]) for i in sample) // len(sample) + 1
+        mean = _mean_of(n, lambda i: len(pairs.queries[i]) + len(pairs.refs[i]))
     except TypeError:  # not even a length: batch_of has the message
         mean = 1
-    most = most_symbols(n * mean, n_threads)
-    step = min(max(most // mean, 1), CHUNK_PAIRS)
-    for first in range(0, n, step):
+    most = most_symbols(n, mean, n_threads)
+    first = 0
+    while first < n:
+        last = min(first + min(max(most(first) // mean, 1), CHUNK_PAIRS), n)
         letters = LetterPairs(
-            _batch_of_strings(pairs, first, min(first + step, n)), pairs.symbols,
-            pairs.first_pair + first,
-        )  # fmt: skip
-        for part in _parts_of_letters(letters, most):
+            _batch_of_strings(pairs, first, last), pairs.symbols, pairs.first_pair + first
+        )
+        for part in _parts_of_letters(letters, _always(2 * most(first))):
             yield part._replace(first=first + part.first, last=first + part.last)
+        first = last
 
 
-def _parts_of_letters(pairs: LetterPairs, most: int) -> Iterator[Part[PackedPairs]]:
+def _parts_of_letters(
+    pairs: LetterPairs, most: Callable[[int], int]
+) -> Iterator[Part[PackedPairs]]:
     batch = pairs.batch
-    lengths = (batch.query_end - batch.query_start) + (batch.ref_end - batch.ref_start)
-    for first, last in chunk_bounds(lengths, most, CHUNK_PAIRS):
-        n_symbols = int(lengths[first:last].sum())
-        yield Part(first, last, n_symbols, partial(coded_pairs, pairs, first, last, n_symbols))
+    for begin in range(0, pairs.n_pairs, _LETTERS_AT_ONCE):
+        rows = slice(begin, begin + _LETTERS_AT_ONCE)
+        lengths = batch.query_end[rows] - batch.query_start[rows]
+        lengths += batch.ref_end[rows]
+        lengths -= batch.ref_start[rows]
+        for first, last in chunk_bounds(lengths, most, CHUNK_PAIRS, begin):
+            n_symbols = int(lengths[first - begin : last - begin].sum())
+            yield Part(first, last, n_symbols, partial(coded_pairs, pairs, first, last, n_symbols))
 
 
-def _parts_of_packed(pairs: PackedPairs, most: int) -> Iterator[Part[PackedPairs]]:
+def _parts_of_packed(pairs: PackedPairs, n_threads: int) -> Iterator[Part[PackedPairs]]:
     lengths = pairs.query_len + pairs.ref_len
+    most = most_symbols(len(lengths), int(lengths.sum()) / max(len(lengths), 1), n_threads)
     for first, last in chunk_bounds(lengths, most, CHUNK_PAIRS):
         n_symbols = int(lengths[first:last].sum())
         yield Part(first, last, n_symbols, partial(unpacked_pairs, pairs, first, last, n_symbols))
@@ -371,12 +385,14 @@ def cpu_parts(pairs: CpuPairs, n_threads: int) -> Iterator[Part[PackedPairs]]:
     if isinstance(pairs, StringPairs):
         return _parts_of_strings(pairs, n_threads)
     if isinstance(pairs, LetterPairs):
-        batch = pairs.batch
-        n_symbols = batch.query_end.sum() - batch.query_start.sum()
-        n_symbols += batch.ref_end.sum() - batch.ref_start.sum()
-        return _parts_of_letters(pairs, most_symbols(int(n_symbols), n_threads))
-    n_symbols = pairs.query_len.sum() + pairs.ref_len.sum()
-    return _parts_of_packed(pairs, most_symbols(int(n_symbols), n_threads))
+        b = pairs.batch
+
+        def symbols_of(i: int) -> int:
+            return int(b.query_end[i] - b.query_start[i] + b.ref_end[i] - b.ref_start[i])
+
+        mean = _mean_of(pairs.n_pairs, symbols_of)
+        return _parts_of_letters(pairs, most_symbols(pairs.n_pairs, mean, n_threads))
+    return _parts_of_packed(pairs, n_threads)
 
 
 def packed_rows(pairs: CpuPairs, rows: np.ndarray) -> PackedPairs:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
 from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from mapper.align.result import Columns, PairAlignments, clear_columns, empty_columns
+from mapper.align.result import NO_SCORE, OK, Columns, PairAlignments, empty_columns
 from mapper.errors import UsageError, option
+from mapper.jit.accelerate import driver
 from mapper.parallel.map import MAX_THREADS, map_in_threads
 from mapper.parallel.pool import kept_pool, leased_pool
 
@@ -19,8 +21,13 @@ CHUNK_PAIRS = 1 << 14
 """Of a chunk, at most. Each takes some 50 microseconds of Python and a new workspace: with a
 quarter as many symbols 200,000 pairs of 150 bases took a tenth longer, on one thread and on two."""
 
-CHUNKS_A_THREAD = 8
-"""At least, where the pairs suffice: those of equal lengths may take unequal time."""
+_SHARE_OF_REST = 4
+"""A chunk is at most this part of what is left for a thread, so that all threads end at about the
+same time: those of equal lengths may take unequal time, and so may threads."""
+
+_LEAST_SYMBOLS = 1 << 17
+_LEAST_CHUNKS = 64
+"""The last chunks are not smaller, for what each costs, unless a thread had fewer of them."""
 
 _AT_ONCE = 1 << 14
 """Symbols of so few pairs that starting a thread takes longer; others go to threads, be it one,
@@ -62,7 +69,9 @@ def check_threads(threads: int | None) -> None:
         thread_count(threads)
 
 
-def chunk_bounds(costs: np.ndarray, most_cost: int, most_pairs: int) -> list[tuple[int, int]]:
+def chunk_bounds(
+    costs: np.ndarray, most_cost: int | Callable[[int], int], most_pairs: int, begin: int = 0
+) -> list[tuple[int, int]]:
     """Cut pairs into chunks, in order: first and last (excluded) of each.
 
     Parameters
@@ -70,24 +79,41 @@ def chunk_bounds(costs: np.ndarray, most_cost: int, most_pairs: int) -> list[tup
     costs
         Of each pair, int64, in any unit (symbols, cells).
     most_cost, most_pairs
-        Of a chunk, but for one of a single pair that costs more.
+        Of a chunk, but for one of a single pair that costs more; the cost may depend on the first
+        pair.
+    begin
+        Number of the first of these pairs.
     """
+    most = most_cost if callable(most_cost) else lambda _: most_cost
     bounds = []
     first, before = 0, 0
     ends = np.cumsum(costs)
     while first < len(costs):
-        last = int(np.searchsorted(ends, before + most_cost, side="right"))
+        last = int(np.searchsorted(ends, before + most(begin + first), side="right"))
         last = min(max(last, first + 1), first + most_pairs, len(costs))
-        bounds.append((first, last))
+        bounds.append((begin + first, begin + last))
         first, before = last, int(ends[last - 1])
     return bounds
 
 
-def most_symbols(n_symbols: int, n_threads: int) -> int:
-    """Return the symbols that a chunk should have at most, of all symbols of a call."""
+def most_symbols(n_pairs: int, mean: float, n_threads: int) -> Callable[[int], int]:
+    """Return a function: the symbols that a chunk should have at most, by its first pair.
+
+    Parameters
+    ----------
+    mean
+        Symbols of a pair, roughly.
+    """
     if n_threads == 1:
-        return CHUNK_SYMBOLS
-    return min(CHUNK_SYMBOLS, max(n_symbols // (n_threads * CHUNKS_A_THREAD), _AT_ONCE))
+        return lambda _: CHUNK_SYMBOLS
+    least = min(_LEAST_SYMBOLS, int(n_pairs * mean) // (n_threads * _LEAST_CHUNKS))
+    least = max(least, _AT_ONCE)
+
+    def most(first: int) -> int:
+        share = int((n_pairs - first) * mean) // (n_threads * _SHARE_OF_REST)
+        return min(max(share, least), CHUNK_SYMBOLS)
+
+    return most
 
 
 def run_chunks(
@@ -100,7 +126,8 @@ def run_chunks(
     lengths
         Symbols of each pair, int64.
     """
-    most = most_symbols(int(lengths.sum()), thread_count(threads))
+    mean = int(lengths.sum()) / max(len(lengths), 1)
+    most = most_symbols(len(lengths), mean, thread_count(threads))
     parts = (
         Part(first, last, int(lengths[first:last].sum()), lambda: None)
         for first, last in chunk_bounds(lengths, most, CHUNK_PAIRS)
@@ -123,49 +150,98 @@ def run_parts(
         Aligns a part: fills its rows of the columns, which say that there is no result, and of the
         numbers of operations, which are 0; returns the operations.
     parts
-        In the order of the pairs; drawn while threads align those drawn before.
+        In the order of the pairs; a thread that is idle draws the next one, one thread at a time.
     """
     # Each thread fills rows of its own: the first access to new memory takes longest.
     columns = empty_columns(n_pairs)
     offsets = np.empty(n_pairs + 1, np.int64)
     offsets[0] = 0
     counts = offsets[1:]
+    done: dict[int, np.ndarray] = {}  # operations of a part, by its first pair
 
-    def work(part: Part[Pairs]) -> np.ndarray:
-        clear_columns(columns, part.first, part.last)
-        counts[part.first : part.last] = 0
-        return align(part, columns, counts)
+    def work(part: Part[Pairs]) -> None:
+        first, last = part.first, part.last
+        _clear(columns.rows(first, last), counts[first:last])
+        done[first] = align(part, columns, counts)
+        if want_cigar:
+            np.cumsum(counts[first:last], out=counts[first:last])
 
     n_threads = thread_count(threads)
     remaining = iter(parts)
     head = list(islice(remaining, 2))
     if len(head) < 2 and sum(part.n_symbols for part in head) <= _AT_ONCE:
-        ops = [work(part) for part in head]
+        for part in head:
+            work(part)
     else:
-        with leased_pool(n_threads) as pool:
-            ops = map_in_threads(work, chain(head, remaining), n_threads, pool=pool)
+        _work_in_threads(work, chain(head, remaining), n_threads)
     if not want_cigar:
         return PairAlignments(*columns, None, None)
-    np.cumsum(counts, out=counts)
-    return PairAlignments(*columns, offsets, _joined(ops, n_threads))
+    return PairAlignments(*columns, offsets, _joined(done, offsets, n_threads))
+
+
+def _work_in_threads(
+    work: Callable[[Part[Pairs]], None], parts: Iterator[Part[Pairs]], n_threads: int
+) -> None:
+    """Call a function for each part, in threads that draw the parts themselves.
+
+    A thread that drew them for all others would hold the GIL all the time, and each of the others
+    would wait for it, up to five milliseconds, whenever compiled code returns.
+    """
+    drawing = threading.Lock()
+    ended = False
+
+    def draw() -> Part[Pairs] | None:
+        with drawing:
+            return None if ended else next(parts, None)
+
+    def work_on(_: int) -> None:
+        nonlocal ended
+        try:
+            while (part := draw()) is not None:
+                work(part)
+        except BaseException:
+            ended = True
+            raise
+
+    with leased_pool(n_threads) as pool:
+        try:
+            map_in_threads(work_on, range(n_threads), n_threads, pool=pool)
+        finally:
+            ended = True
+
+
+@driver
+def _clear(columns, counts):
+    """Write that pairs have no result and no operations, in one call without the GIL."""
+    for i in range(len(counts)):
+        columns.score[i] = NO_SCORE
+        columns.query_start[i] = columns.query_end[i] = NO_SCORE
+        columns.ref_start[i] = columns.ref_end[i] = NO_SCORE
+        columns.status[i] = OK
+        counts[i] = 0
 
 
 _JOINED_AT_ONCE = 1 << 18
 """Operations that one thread copies; more are copied by all."""
 
 
-def _joined(ops: list[np.ndarray], n_threads: int) -> np.ndarray:
-    """Return all operations as one array."""
-    ends = np.cumsum([len(some) for some in ops], dtype=np.int64)
-    if len(ops) < 2 or ends[-1] <= _JOINED_AT_ONCE:
-        return np.concatenate(ops) if ops else np.empty(0, np.uint32)
+def _joined(done: dict[int, np.ndarray], offsets: np.ndarray, n_threads: int) -> np.ndarray:
+    """Return all operations as one array; make offsets of parts, which begin at 0, those of all."""
+    firsts = np.array(sorted(done), np.int64)
+    ops = [done[int(first)] for first in firsts]
+    ends = np.cumsum([0, *map(len, ops)], dtype=np.int64)
+    bounds = [*firsts.tolist(), len(offsets) - 1]
     flat = np.empty(int(ends[-1]), np.uint32)
 
-    def copy(first: int, last: int) -> None:
-        start = int(ends[first - 1]) if first else 0
-        np.concatenate(ops[first:last], out=flat[start : int(ends[last - 1])])
+    def copy(begin: int, end: int) -> None:
+        for i in range(begin, end):
+            flat[ends[i] : ends[i + 1]] = ops[i]
+            offsets[bounds[i] + 1 : bounds[i + 1] + 1] += ends[i]
 
-    in_slices(len(ops), n_threads, copy, -(-len(ops) // n_threads))
+    if len(ops) < 2 or ends[-1] <= _JOINED_AT_ONCE:
+        copy(0, len(ops))
+    else:
+        in_slices(len(ops), n_threads, copy, -(-len(ops) // n_threads))
     return flat
 
 

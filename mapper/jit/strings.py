@@ -1,59 +1,147 @@
 """Where the letters of Python's strings lie, for compiled code that reads them without a copy.
 
 Joining a list of strings and encoding it takes the GIL for as long as it takes one thread to align
-short pairs. CPython keeps the letters of a string in one piece of memory, which lasts as long as
-the string, and its C interface tells where: compiled code calls that for all strings of a list.
+short pairs. CPython keeps the letters of an ASCII string behind its object, and neither moves nor
+changes: compiled code can find and read them without the GIL, as long as the strings are kept.
+How the object looks is found by looking at some strings, once; where it is not as expected, strings
+are joined.
 """
 
 from __future__ import annotations
 
+import ctypes
+import functools
+from typing import Any, NamedTuple
+
 import numba
 import numpy as np
+from llvmlite import ir
 from numba.core import types
-from numba.core.typing import signature
+from numba.extending import intrinsic
 
-from mapper.jit.accelerate import brief
-
-_ADDRESS = types.intp
-_list_item = types.ExternalFunction("PyList_GetItem", signature(_ADDRESS, _ADDRESS, types.intp))
-_utf8 = types.ExternalFunction(
-    "PyUnicode_AsUTF8AndSize", signature(_ADDRESS, _ADDRESS, _ADDRESS)
-)  # fmt: skip
-_length = types.ExternalFunction("PyUnicode_GetLength", signature(types.intp, _ADDRESS))
-_clear_error = types.ExternalFunction("PyErr_Clear", signature(types.void))
+from mapper.jit.accelerate import driver
 
 
-@brief
-def _find(strings, n, start, length):
-    """Write address and length of the letters of n strings; return False if one is not ASCII.
+class Layout(NamedTuple):
+    """Objects of lists and of strings of ASCII; offsets in bytes."""
 
-    `strings` is the address of a list. The GIL is held, as these functions demand.
+    items_at: int
+    """In a list: the address of its items."""
+    type_at: int
+    type: int
+    length_at: int
+    state_at: int
+    state_bits: int
+    """Set in an object whose letters are ASCII and lie behind it."""
+    letters_at: int
+
+
+class Places(NamedTuple):
+    """Where strings lie."""
+
+    origin: int  # address of the first in memory
+    n_bytes: int  # from there to the end of the last in memory
+    longest: int  # letters
+    start: np.ndarray  # int64 (n,): from the origin
+    end: np.ndarray  # int64 (n,)
+
+
+_COMPACT_AND_ASCII = (1 << 5, 1 << 6), (1 << 19, 1 << 20)
+"""Bits of the state of a string, up to Python 3.13 and since: its letters lie behind the object,
+and all are ASCII."""
+
+
+class _Subclass(str):
+    """Its letters lie elsewhere."""
+
+
+def _word(of: object, at: int, kind: Any) -> int:
+    return int(kind.from_address(id(of) + at).value)
+
+
+@functools.cache
+def layout() -> Layout | None:
+    """Return how this Python's lists and strings look; None if they are not as expected."""
+    items_at = list.__basicsize__ - 2 * ctypes.sizeof(ctypes.c_void_p)  # then the room for items
+    length_at = object.__basicsize__
+    state_at = length_at + 16  # the hash is between them
+    type_at = length_at - ctypes.sizeof(ctypes.c_void_p)
+    utf8 = ctypes.pythonapi.PyUnicode_AsUTF8
+    utf8.restype, utf8.argtypes = ctypes.c_void_p, [ctypes.py_object]
+    samples = ["x" * n for n in (2, 3, 40, 5000)]
+    letters_at = {int(utf8(sample)) - id(sample) for sample in samples}
+    words = {(_word(s, type_at, ctypes.c_void_p), _word(s, length_at, ctypes.c_ssize_t) - len(s))
+             for s in samples}  # fmt: skip
+    if len(letters_at) > 1 or words != {(id(str), 0)}:
+        return None
+    items = ctypes.c_void_p * len(samples)
+    if list(items.from_address(_word(samples, items_at, ctypes.c_void_p))) != [*map(id, samples)]:
+        return None
+    for compact, is_ascii in _COMPACT_AND_ASCII:
+        both = compact | is_ascii
+        others = ["\xe9" * 9, "\u0416" * 9]
+        kinds = (both, samples), (compact, others), (is_ascii, [_Subclass("xx")])
+        if all(
+            _word(string, state_at, ctypes.c_uint32) & both == bits
+            for bits, strings in kinds for string in strings
+        ):  # fmt: skip
+            return Layout(items_at, type_at, id(str), length_at, state_at, both, letters_at.pop())
+    return None
+
+
+@intrinsic
+def _word_at(typingctx, address):
+    """Load eight bytes at an address."""
+
+    def codegen(context, builder, signature, args):
+        return builder.load(builder.inttoptr(args[0], ir.IntType(64).as_pointer()), align=4)
+
+    return types.int64(types.int64), codegen
+
+
+@driver
+def _find(strings, of, start, end):
+    """Write addresses of the letters of strings, and of their ends.
+
+    `strings` is the address of a list that no other thread knows: it is only read.
+
+    Returns
+    -------
+    Lowest and highest address, greatest length; 0 for the lowest if one is not of ASCII.
     """
-    at_length = length.ctypes.data
-    for i in range(n):
-        string = _list_item(strings, i)
-        start[i] = _utf8(string, at_length + 8 * i)
-        if start[i] == 0:  # no string, or one that no encoding has
-            _clear_error()
-            return False
-        if length[i] != _length(string):
-            return False
-    return True
+    lowest, highest, longest = np.int64(2**62), np.int64(0), np.int64(0)
+    items = _word_at(strings + of.items_at)
+    for i in range(len(start)):
+        string = _word_at(items + 8 * i)
+        state = _word_at(string + of.state_at)
+        if _word_at(string + of.type_at) != of.type or state & of.state_bits != of.state_bits:
+            return np.int64(0), highest, longest
+        n = _word_at(string + of.length_at)
+        start[i] = string + of.letters_at
+        end[i] = start[i] + n
+        lowest, highest = min(lowest, start[i]), max(highest, end[i])
+        longest = max(longest, n)
+    for i in range(len(start)):
+        start[i] -= lowest
+        end[i] -= lowest
+    return lowest, highest, longest
 
 
-def ascii_places(strings: list[str]) -> tuple[np.ndarray, np.ndarray] | None:
+def ascii_places(strings: list[str]) -> Places | None:
     """Return where the letters of strings lie in memory.
 
     Parameters
     ----------
     strings
-        They must be kept while the memory is read; nothing else may change the list meanwhile.
+        A list of the caller's own, which nothing changes while the memory is read. Not empty.
 
     Returns
     -------
-    Address and length of each, int64; None if an item is not a str of ASCII, or the JIT is off.
+    None if an item is not a str of ASCII, or the JIT is off, or Python's strings look otherwise.
     """
-    if numba.config.DISABLE_JIT:
+    of = layout()
+    if numba.config.DISABLE_JIT or of is None:
         return None
-    start, length = np.empty(len(strings), np.int64), np.empty(len(strings), np.int64)
-    return (start, length) if _find(id(strings), len(strings), start, length) else None
+    start, end = np.empty(len(strings), np.int64), np.empty(len(strings), np.int64)
+    lowest, highest, longest = _find(id(strings), of, start, end)
+    return Places(lowest, highest - lowest, longest, start, end) if lowest else None
