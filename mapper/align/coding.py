@@ -2,7 +2,8 @@
 
 A code takes a byte, and behind each sequence comes a *fence* (``matches.py``): the aligners compare
 such codes where they lie. Letters are read where the caller has them, in arrays or in Python's
-strings. To look up where those lie is what takes the GIL, part by part.
+strings. A thread holds the GIL only to take its slice of a list; coding and aligning a part is one
+compiled call (:func:`coded_first`).
 
 A pair of nothing but A, C, G, T and U has bits 1 and 2 of ASCII as its codes; other pairs have
 those of the tables of ``packing.py``, and compared as bytes, the letters themselves, without a
@@ -11,11 +12,11 @@ fence.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numba
 import numpy as np
 
 from mapper.align.matches import FENCED, PLAIN, QUERY_FENCE, REF_FENCE, unaligned_word, unpack
@@ -29,18 +30,26 @@ from mapper.align.packing import (
 )
 from mapper.align.pairs import (
     MAX_LENGTH,
-    TOO_LONG,
     PairBatch,
     as_list,
     batch_of,
     check_numbers,
 )
-from mapper.align.threads import CHUNK_PAIRS, Part, chunk_bounds, most_symbols
-from mapper.dna import NOT_A_BASE
+from mapper.align.result import Columns, PairAlignments
+from mapper.align.threads import (
+    AT_ONCE,
+    CHUNK_PAIRS,
+    chunk_bounds,
+    clear_row,
+    most_symbols,
+    run_parts,
+    thread_count,
+)
+from mapper.dna import CODE_OF_ASCII, NOT_A_BASE
 from mapper.errors import UsageError
-from mapper.jit.accelerate import core, disjoint_core, driver
-from mapper.jit.strings import ascii_places
-from mapper.parallel.buffers import RECYCLER
+from mapper.jit.accelerate import core, disjoint_core, driver, grown, step
+from mapper.jit.addresses import address_of, bytes_at, word_at
+from mapper.jit.strings import Layout, ascii_place, layout
 
 # --- codes ---
 
@@ -117,57 +126,228 @@ def _copy_letters(letters, start, n, words, at):
         words[at + (n >> 3)] = _last_letters(letters, start, n)
 
 
-@driver
-def _code(batch, first, last, as_bytes, query_codes, ref_codes, coded):
-    """Code pairs first:last, as pairs 0, 1, ... of `coded`.
+class CodeTable(NamedTuple):
+    """Codes of letters."""
+
+    query: np.ndarray  # uint8 (256,): of each byte
+    ref: np.ndarray
+    as_bytes: bool  # the letters themselves
+
+
+_NOT_ASCII = -2
+
+
+@core
+def _code_pair(queries, query, n, refs, ref, m, table, row, query_at, ref_at, coded):
+    """Code a pair, n and m letters, as pair `row` of `coded`.
 
     Returns
     -------
-    Pair and position of the first letter without a code, and True if it is the query's; or -1.
+    Position of the first letter without a code, and True if it is the query's; or -1.
+    """
+    coded.query_start[row], coded.query_len[row] = query_at, n
+    coded.ref_start[row], coded.ref_len[row] = ref_at, m
+    if table.as_bytes:
+        coded.shift[row] = 3
+        _copy_letters(queries, query, n, coded.query_words, query_at)
+        _copy_letters(refs, ref, m, coded.ref_words, ref_at)
+        return np.int64(-1), False
+    differ = _code_acgt(queries, query, n, QUERY_FENCE, coded.query_words, query_at)
+    differ |= _code_acgt(refs, ref, m, REF_FENCE, coded.ref_words, ref_at)
+    coded.shift[row] = 3 | FENCED | PLAIN
+    if differ == 0:
+        return np.int64(-1), False
+    coded.shift[row] = 3 | FENCED
+    bad = _code_by_table(queries, query, n, table.query, QUERY_FENCE, coded.query_words, query_at)
+    if bad >= 0:
+        return bad, True
+    bad = _code_by_table(refs, ref, m, table.ref, REF_FENCE, coded.ref_words, ref_at)
+    return bad, False
+
+
+@core
+def _words_of(n):
+    """Return the words of n letters: eight bytes can be loaded from the fence on."""
+    return (n >> 3) + 2
+
+
+@core
+def _has_room(coded, row, query_at, n, ref_at, m):
+    """Return True if a pair fits, of n and m symbols, and what unpacking writes behind it."""
+    return (
+        row < len(coded.shift)
+        and query_at + _words_of(n) + 4 <= len(coded.query_words)
+        and ref_at + _words_of(m) + 4 <= len(coded.ref_words)
+    )
+
+
+LETTERS, STRINGS, PACKED = range(3)
+
+
+class Source(NamedTuple):
+    """Some pairs, for compiled code; addresses, as the memory is a caller's."""
+
+    kind: int
+    begin: int
+    """Number of the first pair."""
+    letters: tuple[int, int]
+    """LETTERS: of the letters of queries and references."""
+    bounds: tuple[int, int, int, int]
+    """LETTERS: of int64 numbers, where queries start and end, and references."""
+    lists: tuple[int, int]
+    """STRINGS: of lists of strings that no other thread knows."""
+    layout: Layout
+    packed: PackedPairs
+    """PACKED."""
+    table: CodeTable
+
+
+@core
+def _side(source, side, i):
+    """Return where letters of a side begin, and how many pair i has, or -1 for no string."""
+    if source.kind == STRINGS:
+        return ascii_place(source.lists[side], i, source.layout)
+    start = word_at(source.bounds[2 * side] + 8 * i)
+    end = word_at(source.bounds[2 * side + 1] + 8 * i)
+    return source.letters[side] + start, end - start
+
+
+@step
+def _code(source, first, last, coded, columns, counts):
+    """Code pairs from `first` on, up to `last` or as many as there is room for.
+
+    They become pairs 0, 1, ... of `coded`, and their rows are cleared.
+
+    Returns
+    -------
+    The pair after the last coded; the position of a letter of that pair that has no code, or -1, or
+    _NOT_ASCII for a string that is not of ASCII, or too long; True if it is the query's; symbols of
+    query and of reference.
     """
     query_at = ref_at = np.int64(1)
+    n = m = np.int64(0)
+    queries, refs = coded.query_words.view(np.uint8), coded.ref_words.view(np.uint8)
     for i in range(first, last):
-        query, ref = batch.query_start[i], batch.ref_start[i]
-        n, m = batch.query_end[i] - query, batch.ref_end[i] - ref
         row = i - first
-        coded.query_start[row], coded.query_len[row] = query_at, n
-        coded.ref_start[row], coded.ref_len[row] = ref_at, m
-        if as_bytes:
+        if source.kind == PACKED:
+            packed = source.packed
+            n, m, shift = packed.query_len[i], packed.ref_len[i], np.int64(packed.shift[i])
+            if not _has_room(coded, row, query_at, n, ref_at, m):
+                return i, np.int64(-1), False, n, m
+            coded.query_start[row], coded.query_len[row] = query_at, n
+            coded.ref_start[row], coded.ref_len[row] = ref_at, m
             coded.shift[row] = 3
-            _copy_letters(batch.queries, query, n, coded.query_words, query_at)
-            _copy_letters(batch.refs, ref, m, coded.ref_words, ref_at)
+            if shift < 3:
+                coded.shift[row] |= FENCED if shift > 1 else FENCED | PLAIN
+            unpack(packed.query_words, packed.query_start[i], n, shift, queries[8 * query_at :])
+            unpack(packed.ref_words, packed.ref_start[i], m, shift, refs[8 * ref_at :])
+            if shift < 3:
+                queries[8 * query_at + n], refs[8 * ref_at + m] = QUERY_FENCE, REF_FENCE
         else:
-            differ = _code_acgt(batch.queries, query, n, QUERY_FENCE, coded.query_words, query_at)
-            differ |= _code_acgt(batch.refs, ref, m, REF_FENCE, coded.ref_words, ref_at)
-            coded.shift[row] = 3 | FENCED | PLAIN
-            if differ != 0:
-                coded.shift[row] = 3 | FENCED
-                bad = _code_by_table(
-                    batch.queries, query, n, query_codes, QUERY_FENCE, coded.query_words, query_at
-                )
-                if bad >= 0:
-                    return i, bad, True
-                bad = _code_by_table(
-                    batch.refs, ref, m, ref_codes, REF_FENCE, coded.ref_words, ref_at
-                )
-                if bad >= 0:
-                    return i, bad, False
-        # Eight bytes can be loaded from the fence on.
-        query_at += (n >> 3) + 2
-        ref_at += (m >> 3) + 2
-    return np.int64(-1), np.int64(-1), False
+            query, n = _side(source, 0, i - source.begin)
+            ref, m = _side(source, 1, i - source.begin)
+            if min(n, m) < 0 or max(n, m) > MAX_LENGTH:
+                return i, np.int64(_NOT_ASCII), False, n, m
+            if not _has_room(coded, row, query_at, n, ref_at, m):
+                return i, np.int64(-1), False, n, m
+            bad, is_query = _code_pair(
+                bytes_at(query, n), 0, n, bytes_at(ref, m), 0, m, source.table, row, query_at,
+                ref_at, coded,
+            )  # fmt: skip
+            if bad >= 0:
+                return i, bad, is_query, n, m
+        clear_row(columns, counts, i)
+        query_at += _words_of(n)
+        ref_at += _words_of(m)
+    return last, np.int64(-1), False, n, m
 
 
-def _room(n_symbols: int, n_pairs: int) -> PackedPairs:
-    """Return uninitialised memory for the codes of so many symbols on each side."""
-    # Unpacking writes up to 31 codes behind the last.
-    n_words = (n_symbols >> 3) + 2 * n_pairs + 8
-    queries, refs = (RECYCLER.empty(8 * n_words, "codes").view(np.uint64) for _ in range(2))
-    queries[0] = refs[0] = 0
+_PIECE_WORDS = 1 << 15
+_PIECE_PAIRS = 1 << 11
+"""Pairs that are coded and then aligned, and words of their codes on each side: with what aligning
+takes, they stay in a core's own cache. A longer pair has memory of its own."""
+
+
+@driver
+def _room(n_words, n_pairs):
+    """Return uninitialised memory for codes."""
     places = np.empty((4, n_pairs), np.int64)
+    words = np.empty((2, n_words), np.uint64)
+    words[:, 0] = 0
     return PackedPairs(
-        queries, places[0], places[1], refs, places[2], places[3], np.empty(n_pairs, np.uint8)
+        words[0], places[0], places[1], words[1], places[2], places[3], np.empty(n_pairs, np.uint8)
     )
+
+
+@driver
+def _first_pairs(coded, n):
+    return PackedPairs(
+        coded.query_words, coded.query_start[:n], coded.query_len[:n],
+        coded.ref_words, coded.ref_start[:n], coded.ref_len[:n], coded.shift[:n],
+    )  # fmt: skip
+
+
+@driver
+def _rows(columns, first, last):
+    return Columns(
+        columns.score[first:last], columns.status[first:last], columns.query_start[first:last],
+        columns.query_end[first:last], columns.ref_start[first:last], columns.ref_end[first:last],
+    )  # fmt: skip
+
+
+def coded_first(align: Any) -> Any:
+    """Return a driver that codes the pairs of a part, and aligns them with a driver.
+
+    One call for both, and for all pieces of a part: with many threads, each return to Python may
+    wait for the GIL.
+
+    Parameters
+    ----------
+    align
+        Its arguments are pairs as codes, others, columns and numbers of operations, whose rows are
+        cleared; it returns the operations.
+    """
+
+    @driver
+    def run(source, first, last, others, columns, counts):
+        """Align pairs first:last.
+
+        Returns
+        -------
+        The operations; the pair after the last, and why it is that one, as of :func:`_code`.
+        """
+        n_pairs = min(last - first, np.int64(_PIECE_PAIRS))
+        coded = _room(np.int64(_PIECE_WORDS), n_pairs)
+        all_ops = np.empty(0, np.uint32)
+        n_all = np.int64(0)
+        while first < last:
+            end, bad, is_query, n, m = _code(source, first, last, coded, columns, counts)
+            if end == first and bad == -1:
+                longest = _words_of(max(n, m)) + 8
+                if len(coded.query_words) >= longest:
+                    raise AssertionError("there is room for a pair")
+                coded = _room(longest, n_pairs)
+                continue
+            if end > first:
+                ops = align(
+                    _first_pairs(coded, end - first), *others, _rows(columns, first, end),
+                    counts[first:end],
+                )  # fmt: skip
+                if n_all == 0:
+                    all_ops = ops
+                else:
+                    if n_all + len(ops) > len(all_ops):
+                        all_ops = grown(all_ops[:n_all], 2 * (n_all + len(ops)))
+                    all_ops[n_all : n_all + len(ops)] = ops
+                n_all += len(ops)
+                first = end
+            if bad != -1:
+                break
+        return all_ops[:n_all], first, bad, is_query
+
+    if not numba.config.DISABLE_JIT:
+        run.py_func.__qualname__ = f"{align.py_func.__name__}_coded_first"
+    return run
 
 
 @driver
@@ -185,63 +365,14 @@ def code_one(letters, n_query, query_codes, ref_codes, as_bytes):
     coded = PackedPairs(
         words[0], places[0], places[1], words[1], places[2], places[3], np.empty(1, np.uint8)
     )
-    bounds = np.empty((3, 1), np.int64)
-    bounds[0, 0], bounds[1, 0], bounds[2, 0] = 0, n_query, len(letters)
-    batch = PairBatch(letters, bounds[0], bounds[1], letters, bounds[1], bounds[2])
-    pair, pos, is_query = _code(batch, 0, 1, as_bytes, query_codes, ref_codes, coded)
-    bad = np.int64(-1)
-    if pair >= 0:
-        bad = pos if is_query else pos + n_query
-    return coded, bad
-
-
-def coded_pairs(pairs: LetterPairs, first: int, last: int, n_symbols: int) -> PackedPairs:
-    """Return the codes of pairs first:last, of `n_symbols` together.
-
-    Raises
-    ------
-    InputFormatError
-        For a character that is no IUPAC nucleotide, unless `symbols` is ``bytes``.
-    """
-    batch, symbols, first_pair = pairs
-    coded = _room(n_symbols, last - first)
-    pair, pos, is_query = _code(
-        batch, first, last, symbols == "bytes", *code_tables(symbols), coded
+    n_ref = len(letters) - n_query
+    table = CodeTable(query_codes, ref_codes, as_bytes)
+    bad, is_query = _code_pair(
+        letters, 0, n_query, letters, n_query, n_ref, table, 0, np.int64(1), np.int64(1), coded
     )
-    if pair >= 0:
-        side, letters, start = "reference", batch.refs, batch.ref_start
-        if is_query:
-            side, letters, start = "query", batch.queries, batch.query_start
-        raise bad_letter(first_pair + pair, int(letters[start[pair] + pos]), int(pos), side)
-    return coded
-
-
-@driver
-def _unpack(packed, first, last, coded):
-    """Write the codes of pairs first:last, as pairs 0, 1, ... of `coded`."""
-    query_at = ref_at = np.int64(1)
-    queries, refs = coded.query_words.view(np.uint8), coded.ref_words.view(np.uint8)
-    for i in range(first, last):
-        n, m, shift = packed.query_len[i], packed.ref_len[i], np.int64(packed.shift[i])
-        row = i - first
-        coded.query_start[row], coded.query_len[row] = query_at, n
-        coded.ref_start[row], coded.ref_len[row] = ref_at, m
-        coded.shift[row] = 3
-        if shift < 3:
-            coded.shift[row] |= FENCED if shift > 1 else FENCED | PLAIN
-        unpack(packed.query_words, packed.query_start[i], n, shift, queries[8 * query_at :])
-        unpack(packed.ref_words, packed.ref_start[i], m, shift, refs[8 * ref_at :])
-        if shift < 3:
-            queries[8 * query_at + n], refs[8 * ref_at + m] = QUERY_FENCE, REF_FENCE
-        query_at += (n >> 3) + 2
-        ref_at += (m >> 3) + 2
-
-
-def unpacked_pairs(packed: PackedPairs, first: int, last: int, n_symbols: int) -> PackedPairs:
-    """Return the codes of packed pairs first:last, of `n_symbols` together."""
-    coded = _room(n_symbols, last - first)
-    _unpack(packed, first, last, coded)
-    return coded
+    if bad >= 0 and not is_query:
+        bad += n_query
+    return coded, bad
 
 
 # --- pairs of a call ---
@@ -289,110 +420,147 @@ def _is_list(sequences: Any) -> bool:
     return not (isinstance(sequences, tuple) and any(isinstance(s, np.ndarray) for s in sequences))
 
 
-class _Strings:
-    """The memory from the first to the last of some strings, which it keeps.
-
-    What lies between them is not theirs, and must not be read.
-    """
-
-    def __init__(self, strings: list[str], start: int, end: int) -> None:
-        self.__array_interface__ = {
-            "shape": (end - start,), "typestr": "|u1", "data": (start, False), "version": 3,
-        }  # fmt: skip
-        self._strings = strings
-
-
-def _in_place(strings: list[str], side: str) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-    """Return memory that holds strings, and where they start and end; None if it cannot be read."""
-    places = ascii_places(strings) if strings else None
-    if places is None:
-        return None
-    if places.longest > MAX_LENGTH:
-        raise UsageError(f"{side}: {TOO_LONG}")
-    # A byte more, so that empty strings have memory too.
-    letters = np.asarray(_Strings(strings, places.origin, places.origin + places.n_bytes + 1))
-    return letters, places.start, places.end
-
-
-def _batch_of_strings(pairs: StringPairs, first: int, last: int) -> PairBatch:
-    """Return pairs first:last, read in place if all are str of ASCII; else joined."""
-    sides = pairs.queries[first:last], pairs.refs[first:last]
-    if not len(sides[0]) == len(sides[1]) == last - first:
-        raise UsageError("a list of sequences was changed while they were aligned")
-    queries, refs = _in_place(sides[0], "queries"), _in_place(sides[1], "refs")
-    return PairBatch(*queries, *refs) if queries and refs else batch_of(*sides)
-
+# --- parts of a call ---
 
 _SAMPLE = 64
-"""Pairs whose lengths tell how many pairs a part should have."""
-
-_LETTERS_AT_ONCE = 4 * CHUNK_PAIRS
-"""Pairs in arrays whose lengths are looked at together."""
+"""Pairs, or up to twice as many, whose lengths tell how many pairs a part should have."""
 
 
-def _mean_of(n: int, symbols_of: Callable[[int], int]) -> int:
-    """Return the mean of the symbols of some pairs, at least 1."""
-    sample = range(0, n, max(n // _SAMPLE, 1))
-    return sum(map(symbols_of, sample)) // max(len(sample), 1) + 1
+def _lengths(pairs: CpuPairs, rows: slice) -> np.ndarray:
+    """Return the symbols of some pairs, int64; 1 for what is no sequence."""
+    if isinstance(pairs, StringPairs):
+        try:
+            sides = [
+                np.fromiter(map(len, of[rows]), np.int64) for of in (pairs.queries, pairs.refs)
+            ]
+        except TypeError:  # batch_of() has the message
+            return np.ones(len(pairs.queries[rows]), np.int64)
+        return sides[0] + sides[1]
+    if isinstance(pairs, LetterPairs):
+        b = pairs.batch
+        return b.query_end[rows] - b.query_start[rows] + b.ref_end[rows] - b.ref_start[rows]
+    return pairs.query_len[rows] + pairs.ref_len[rows]
 
 
-def _always(symbols: int) -> Callable[[int], int]:
-    return lambda _: symbols
+def _cut(pairs: CpuPairs, n_threads: int) -> tuple[list[tuple[int, int]], int]:
+    """Return the bounds of parts, and the symbols of all pairs, or about as many.
 
-
-def _parts_of_strings(pairs: StringPairs, n_threads: int) -> Iterator[Part[PackedPairs]]:
+    Where the lengths of a sample differ little, parts are cut by the number of pairs: to look at
+    all of a million takes longer than a sixteenth of the time to align short ones.
+    """
     n = pairs.n_pairs
-    try:
-        mean = _mean_of(n, lambda i: len(pairs.queries[i]) + len(pairs.refs[i]))
-    except TypeError:  # not even a length: batch_of has the message
-        mean = 1
+    sample = _lengths(pairs, slice(0, n, max(n // _SAMPLE, 1)))
+    mean = int(sample.mean()) + 1 if n else 1
+    if n * mean <= AT_ONCE or sample.max() > 2 * mean:
+        lengths = _lengths(pairs, slice(0, n))
+        n_symbols = int(lengths.sum())
+        most = most_symbols(n, n_symbols / max(n, 1), n_threads)
+        return chunk_bounds(lengths, most, CHUNK_PAIRS), n_symbols
     most = most_symbols(n, mean, n_threads)
+    bounds = []
     first = 0
     while first < n:
         last = min(first + min(max(most(first) // mean, 1), CHUNK_PAIRS), n)
-        letters = LetterPairs(
-            _batch_of_strings(pairs, first, last), pairs.symbols, pairs.first_pair + first
-        )
-        for part in _parts_of_letters(letters, _always(2 * most(first))):
-            yield part._replace(first=first + part.first, last=first + part.last)
+        bounds.append((first, last))
         first = last
+    return bounds, n * mean
 
 
-def _parts_of_letters(
-    pairs: LetterPairs, most: Callable[[int], int]
-) -> Iterator[Part[PackedPairs]]:
-    batch = pairs.batch
-    for begin in range(0, pairs.n_pairs, _LETTERS_AT_ONCE):
-        rows = slice(begin, begin + _LETTERS_AT_ONCE)
-        lengths = batch.query_end[rows] - batch.query_start[rows]
-        lengths += batch.ref_end[rows]
-        lengths -= batch.ref_start[rows]
-        for first, last in chunk_bounds(lengths, most, CHUNK_PAIRS, begin):
-            n_symbols = int(lengths[first - begin : last - begin].sum())
-            yield Part(first, last, n_symbols, partial(coded_pairs, pairs, first, last, n_symbols))
+_NOWHERE = Source(
+    LETTERS, 0, (0, 0), (0, 0, 0, 0), (0, 0), Layout(*[0] * len(Layout._fields)),
+    PackedPairs(*[np.empty(0, np.uint64 if name.endswith("words") else np.uint8
+                           if name == "shift" else np.int64) for name in PackedPairs._fields]),
+    CodeTable(CODE_OF_ASCII, CODE_OF_ASCII, False),
+)  # fmt: skip
 
 
-def _parts_of_packed(pairs: PackedPairs, n_threads: int) -> Iterator[Part[PackedPairs]]:
-    lengths = pairs.query_len + pairs.ref_len
-    most = most_symbols(len(lengths), int(lengths.sum()) / max(len(lengths), 1), n_threads)
-    for first, last in chunk_bounds(lengths, most, CHUNK_PAIRS):
-        n_symbols = int(lengths[first:last].sum())
-        yield Part(first, last, n_symbols, partial(unpacked_pairs, pairs, first, last, n_symbols))
+def _in_order(batch: PairBatch) -> PairBatch:
+    """Return the arrays of a batch, or copies, whose items lie one behind another."""
+    kinds = (np.uint8, np.int64, np.int64) * 2
+    return PairBatch(*map(np.ascontiguousarray, batch, kinds))
 
 
-def cpu_parts(pairs: CpuPairs, n_threads: int) -> Iterator[Part[PackedPairs]]:
-    """Cut pairs into parts that threads take one by one."""
+def _at_letters(source: Source, batch: PairBatch, begin: int) -> Source:
+    """Return the source of letters in arrays, which the caller keeps; pair `begin` is the first."""
+    q, q_start, q_end, r, r_start, r_end = map(address_of, batch)
+    return source._replace(
+        kind=LETTERS, begin=begin, letters=(q, r), bounds=(q_start, q_end, r_start, r_end)
+    )
+
+
+def run_pairs(
+    align: Any, others: tuple[Any, ...], pairs: CpuPairs, want_cigar: bool, threads: int | None
+) -> PairAlignments:
+    """Align all pairs: threads take parts of them, code and align them.
+
+    Parameters
+    ----------
+    align, others
+        A driver of :func:`coded_first`, and the other arguments of the one it is made of.
+
+    Raises
+    ------
+    InputFormatError
+        For a character that is no IUPAC nucleotide, unless `symbols` is ``bytes``.
+    UsageError
+        For what is no sequence, in a list.
+    """
+    bounds, n_symbols = _cut(pairs, thread_count(threads))
+    symbols = "dna" if isinstance(pairs, PackedPairs) else pairs.symbols
+    first_pair = 0 if isinstance(pairs, PackedPairs) else pairs.first_pair
+    source = _NOWHERE._replace(table=CodeTable(*code_tables(symbols), symbols == "bytes"))
+    if isinstance(pairs, PackedPairs):
+        source = source._replace(kind=PACKED, packed=pairs)
+    elif isinstance(pairs, LetterPairs):
+        pairs = pairs._replace(batch=_in_order(pairs.batch))
+        source = _at_letters(source, pairs.batch, 0)
+
+    def aligned(
+        source: Source, of: CpuPairs, first: int, last: int, rows: tuple[Columns, np.ndarray]
+    ) -> tuple[np.ndarray, int]:
+        ops, end, bad, is_query = align(source, first, last, others, *rows)
+        if bad >= 0:
+            letter = letter_of(of, end - (0 if of is pairs else source.begin), bad, is_query)
+            side = "query" if is_query else "reference"
+            raise bad_letter(first_pair + end, letter, bad, side)
+        return ops, end
+
+    def work(
+        first: int, last: int, columns: Columns, counts: np.ndarray
+    ) -> Iterator[tuple[int, np.ndarray]]:
+        rows = columns, counts
+        if not isinstance(pairs, StringPairs):
+            yield first, aligned(source, pairs, first, last, rows)[0]
+            return
+        # Lists of this thread's own, which keep the strings.
+        lists = pairs.queries[first:last], pairs.refs[first:last]
+        if not len(lists[0]) == len(lists[1]) == last - first:
+            raise UsageError("a list of sequences was changed while they were aligned")
+        if of := layout():
+            own = source._replace(
+                kind=STRINGS, begin=first, lists=(id(lists[0]), id(lists[1])), layout=of
+            )
+            ops, end = aligned(own, pairs, first, last, rows)
+            yield first, ops
+        else:
+            end = first
+        if end < last:  # there is a string that cannot be read in place
+            batch = _in_order(batch_of(lists[0][end - first :], lists[1][end - first :]))
+            joined = LetterPairs(batch, symbols, first_pair + end)
+            yield end, aligned(_at_letters(source, batch, end), joined, end, last, rows)[0]
+
+    return run_parts(work, bounds, n_symbols, want_cigar, threads)
+
+
+def letter_of(pairs: CpuPairs, pair: int, pos: int, is_query: bool) -> int:
+    """Return a letter of a pair that is not packed."""
     if isinstance(pairs, StringPairs):
-        return _parts_of_strings(pairs, n_threads)
-    if isinstance(pairs, LetterPairs):
-        b = pairs.batch
-
-        def symbols_of(i: int) -> int:
-            return int(b.query_end[i] - b.query_start[i] + b.ref_end[i] - b.ref_start[i])
-
-        mean = _mean_of(pairs.n_pairs, symbols_of)
-        return _parts_of_letters(pairs, most_symbols(pairs.n_pairs, mean, n_threads))
-    return _parts_of_packed(pairs, n_threads)
+        side = pairs.queries if is_query else pairs.refs
+        return int(side[pair][pos]) if isinstance(side[pair], bytes) else ord(side[pair][pos])
+    assert isinstance(pairs, LetterPairs)
+    queries, query_start, _, refs, ref_start, _ = pairs.batch
+    letters, start = (queries, query_start) if is_query else (refs, ref_start)
+    return int(letters[start[pair] + pos])
 
 
 def packed_rows(pairs: CpuPairs, rows: np.ndarray) -> PackedPairs:

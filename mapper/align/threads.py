@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-import threading
-from collections.abc import Callable, Iterable, Iterator
-from itertools import chain, islice
-from typing import Generic, NamedTuple, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
 
 import numpy as np
 
 from mapper.align.result import NO_SCORE, OK, Columns, PairAlignments, empty_columns
 from mapper.errors import UsageError, option
-from mapper.jit.accelerate import driver
+from mapper.jit.accelerate import core, driver
+from mapper.jit.addresses import address_of
+from mapper.jit.simd import copy_from_address
 from mapper.parallel.map import MAX_THREADS, map_in_threads
 from mapper.parallel.pool import kept_pool, leased_pool
 
@@ -29,23 +29,17 @@ _LEAST_SYMBOLS = 1 << 17
 _LEAST_CHUNKS = 64
 """The last chunks are not smaller, for what each costs, unless a thread had fewer of them."""
 
-_AT_ONCE = 1 << 14
+AT_ONCE = 1 << 14
 """Symbols of so few pairs that starting a thread takes longer; others go to threads, be it one,
 where no signal meets compiled code (:func:`mapper.parallel.pool.dedicated_thread`)."""
 
+Work = Callable[[int, int, Columns, np.ndarray], Iterable[tuple[int, np.ndarray]]]
+"""Aligns pairs first:last, fills their rows of columns and of numbers of operations, which
+:func:`clear_rows` has not cleared yet, and yields the operations, in pieces, each with the first
+pair of the piece."""
+
 Driver = Callable[[int, int, Columns, np.ndarray], np.ndarray]
 """Aligns pairs first:last, fills their rows of columns and counts, returns operations."""
-
-Pairs = TypeVar("Pairs")
-
-
-class Part(NamedTuple, Generic[Pairs]):
-    """Some pairs of a call."""
-
-    first: int
-    last: int  # excluded
-    n_symbols: int
-    pairs: Callable[[], Pairs]  # for the thread that aligns them
 
 
 def thread_count(threads: int | None) -> int:
@@ -107,7 +101,7 @@ def most_symbols(n_pairs: int, mean: float, n_threads: int) -> Callable[[int], i
     if n_threads == 1:
         return lambda _: CHUNK_SYMBOLS
     least = min(_LEAST_SYMBOLS, int(n_pairs * mean) // (n_threads * _LEAST_CHUNKS))
-    least = max(least, _AT_ONCE)
+    least = max(least, AT_ONCE)
 
     def most(first: int) -> int:
         share = int((n_pairs - first) * mean) // (n_threads * _SHARE_OF_REST)
@@ -126,99 +120,119 @@ def run_chunks(
     lengths
         Symbols of each pair, int64.
     """
-    mean = int(lengths.sum()) / max(len(lengths), 1)
-    most = most_symbols(len(lengths), mean, thread_count(threads))
-    parts = (
-        Part(first, last, int(lengths[first:last].sum()), lambda: None)
-        for first, last in chunk_bounds(lengths, most, CHUNK_PAIRS)
-    )
-    return run_parts(
-        lambda part, columns, counts: driver(part.first, part.last, columns, counts),
-        parts, len(lengths), want_cigar, threads,
-    )  # fmt: skip
+
+    def work(
+        first: int, last: int, columns: Columns, counts: np.ndarray
+    ) -> Iterator[tuple[int, np.ndarray]]:
+        clear_rows(columns.rows(first, last), counts[first:last])
+        yield first, driver(first, last, columns, counts)
+
+    n_symbols = int(lengths.sum())
+    most = most_symbols(len(lengths), n_symbols / max(len(lengths), 1), thread_count(threads))
+    bounds = chunk_bounds(lengths, most, CHUNK_PAIRS)
+    return run_parts(work, bounds, n_symbols, want_cigar, threads)
 
 
 def run_parts(
-    align: Callable[[Part[Pairs], Columns, np.ndarray], np.ndarray], parts: Iterable[Part[Pairs]],
-    n_pairs: int, want_cigar: bool, threads: int | None,
+    work: Work, bounds: Sequence[tuple[int, int]], n_symbols: int, want_cigar: bool,
+    threads: int | None,
 ) -> PairAlignments:  # fmt: skip
     """Align all pairs, part by part.
 
     Parameters
     ----------
-    align
-        Aligns a part: fills its rows of the columns, which say that there is no result, and of the
-        numbers of operations, which are 0; returns the operations.
-    parts
-        In the order of the pairs; a thread that is idle draws the next one, one thread at a time.
+    bounds
+        Of the parts, in order.
+    n_symbols
+        Of all pairs.
+
+    Raises
+    ------
+    What `work` raises, for the first of the parts if it does so for several.
     """
+    n_pairs = bounds[-1][1] if bounds else 0
     # Each thread fills rows of its own: the first access to new memory takes longest.
     columns = empty_columns(n_pairs)
     offsets = np.empty(n_pairs + 1, np.int64)
     offsets[0] = 0
-    counts = offsets[1:]
-    done: dict[int, np.ndarray] = {}  # operations of a part, by its first pair
+    done: dict[int, np.ndarray] = {}  # operations of a piece, by its first pair
 
-    def work(part: Part[Pairs]) -> None:
-        first, last = part.first, part.last
-        _clear(columns.rows(first, last), counts[first:last])
-        done[first] = align(part, columns, counts)
-        if want_cigar:
-            np.cumsum(counts[first:last], out=counts[first:last])
+    def work_on(part: tuple[int, int]) -> None:
+        done.update(work(*part, columns, offsets[1:]))
 
     n_threads = thread_count(threads)
-    remaining = iter(parts)
-    head = list(islice(remaining, 2))
-    if len(head) < 2 and sum(part.n_symbols for part in head) <= _AT_ONCE:
-        for part in head:
-            work(part)
+    if len(bounds) < 2 and n_symbols <= AT_ONCE:
+        for part in bounds:
+            work_on(part)
     else:
-        _work_in_threads(work, chain(head, remaining), n_threads)
+        _in_threads(work_on, bounds, n_threads)
     if not want_cigar:
         return PairAlignments(*columns, None, None)
     return PairAlignments(*columns, offsets, _joined(done, offsets, n_threads))
 
 
-def _work_in_threads(
-    work: Callable[[Part[Pairs]], None], parts: Iterator[Part[Pairs]], n_threads: int
+def _in_threads(
+    work: Callable[[tuple[int, int]], None], parts: Sequence[tuple[int, int]], n_threads: int
 ) -> None:
-    """Call a function for each part, in threads that draw the parts themselves.
+    """Call a function for each part, in threads that take one part after the other.
 
-    A thread that drew them for all others would hold the GIL all the time, and each of the others
-    would wait for it, up to five milliseconds, whenever compiled code returns.
+    No thread hands out work, or holds a lock while it takes some: with many threads, to wait for
+    another one, or for the GIL, takes longer than Python's part of the work.
     """
-    drawing = threading.Lock()
+    remaining = iter(parts)
+    errors: dict[tuple[int, int], BaseException] = {}
     ended = False
-
-    def draw() -> Part[Pairs] | None:
-        with drawing:
-            return None if ended else next(parts, None)
 
     def work_on(_: int) -> None:
         nonlocal ended
-        try:
-            while (part := draw()) is not None:
+        while not ended and (part := next(remaining, None)) is not None:
+            try:
                 work(part)
-        except BaseException:
-            ended = True
-            raise
+            except BaseException as error:
+                errors[part] = error
+                ended = True
 
     with leased_pool(n_threads) as pool:
         try:
             map_in_threads(work_on, range(n_threads), n_threads, pool=pool)
         finally:
             ended = True
+    if errors:
+        raise errors[min(errors)]
+
+
+@core
+def clear_row(columns, counts, i):
+    """Write that a pair has no result and no operations."""
+    columns.score[i] = NO_SCORE
+    columns.status[i] = OK
+    columns.query_start[i] = columns.query_end[i] = NO_SCORE
+    columns.ref_start[i] = columns.ref_end[i] = NO_SCORE
+    counts[i] = 0
 
 
 @driver
-def _clear(columns, counts):
-    """Write that pairs have no result and no operations, in one call without the GIL."""
+def clear_rows(columns, counts):
+    """Write that pairs have no result and no operations."""
     for i in range(len(counts)):
-        columns.score[i] = NO_SCORE
-        columns.query_start[i] = columns.query_end[i] = NO_SCORE
-        columns.ref_start[i] = columns.ref_end[i] = NO_SCORE
-        columns.status[i] = OK
-        counts[i] = 0
+        clear_row(columns, counts, i)
+
+
+@driver
+def _place(pieces, at, firsts, begin, end, flat, ends):
+    """Copy the operations of pieces begin:end; make numbers of operations the places of ends.
+
+    `pieces` are the addresses of the operations, `at` where they go in `flat`, `firsts` the first
+    pairs of the pieces; of the last two there is one more than there are pieces.
+    """
+    target = flat.view(np.uint8)
+    for piece in range(begin, end):
+        n = 4 * (at[piece + 1] - at[piece])
+        copy_from_address(pieces[piece], target, 4 * at[piece], n)
+        behind = at[piece]
+        for i in range(firsts[piece], firsts[piece + 1]):
+            behind += ends[i]
+            ends[i] = behind
 
 
 _JOINED_AT_ONCE = 1 << 18
@@ -226,22 +240,21 @@ _JOINED_AT_ONCE = 1 << 18
 
 
 def _joined(done: dict[int, np.ndarray], offsets: np.ndarray, n_threads: int) -> np.ndarray:
-    """Return all operations as one array; make offsets of parts, which begin at 0, those of all."""
-    firsts = np.array(sorted(done), np.int64)
-    ops = [done[int(first)] for first in firsts]
-    ends = np.cumsum([0, *map(len, ops)], dtype=np.int64)
-    bounds = [*firsts.tolist(), len(offsets) - 1]
-    flat = np.empty(int(ends[-1]), np.uint32)
+    """Return all operations as one array; `offsets` has the number of each pair's behind it."""
+    firsts = sorted(done)
+    ops = [done[first] for first in firsts]
+    pieces = np.array([address_of(some) for some in ops], np.int64)
+    at = np.cumsum([0, *map(len, ops)], dtype=np.int64)
+    bounds = np.array([*firsts, len(offsets) - 1], np.int64)
+    flat = np.empty(int(at[-1]), np.uint32)
 
-    def copy(begin: int, end: int) -> None:
-        for i in range(begin, end):
-            flat[ends[i] : ends[i + 1]] = ops[i]
-            offsets[bounds[i] + 1 : bounds[i + 1] + 1] += ends[i]
+    def place(begin: int, end: int) -> None:
+        _place(pieces, at, bounds, begin, end, flat, offsets[1:])
 
-    if len(ops) < 2 or ends[-1] <= _JOINED_AT_ONCE:
-        copy(0, len(ops))
+    if len(flat) <= _JOINED_AT_ONCE:
+        place(0, len(ops))
     else:
-        in_slices(len(ops), n_threads, copy, -(-len(ops) // n_threads))
+        in_slices(len(ops), n_threads, place, -(-len(ops) // n_threads))
     return flat
 
 

@@ -31,13 +31,19 @@ def name_of(function: Callable[..., Any]) -> str:
 
 def text_of(function: Callable[..., Any]) -> tuple[Any, ...]:
     """Return what identifies a function's text within a directory of one version of the package."""
-    cells = function.__closure__ or ()
+    cells = [_identity(cell.cell_contents) for cell in function.__closure__ or ()]
     return (
         function.__code__.co_firstlineno,
         _digest(function.__code__.co_code),
-        _digest(dumps(tuple(cell.cell_contents for cell in cells)) if cells else b""),
+        _digest(dumps(tuple(cells)) if cells else b""),
         _source_digest(function),
     )
+
+
+def _identity(value: Any) -> Any:
+    """Return what tells a value of a closure from others: of a compiled function, its text."""
+    function = getattr(value, "py_func", None)
+    return (name_of(function), text_of(function)) if function else value
 
 
 def path_of(directory: Path, function: Callable[..., Any], key: object, suffix: str) -> Path:

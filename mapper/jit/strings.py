@@ -15,11 +15,9 @@ from typing import Any, NamedTuple
 
 import numba
 import numpy as np
-from llvmlite import ir
-from numba.core import types
-from numba.extending import intrinsic
 
-from mapper.jit.accelerate import driver
+from mapper.jit.accelerate import core
+from mapper.jit.addresses import word_at
 
 
 class Layout(NamedTuple):
@@ -34,16 +32,6 @@ class Layout(NamedTuple):
     state_bits: int
     """Set in an object whose letters are ASCII and lie behind it."""
     letters_at: int
-
-
-class Places(NamedTuple):
-    """Where strings lie."""
-
-    origin: int  # address of the first in memory
-    n_bytes: int  # from there to the end of the last in memory
-    longest: int  # letters
-    start: np.ndarray  # int64 (n,): from the origin
-    end: np.ndarray  # int64 (n,)
 
 
 _COMPACT_AND_ASCII = (1 << 5, 1 << 6), (1 << 19, 1 << 20)
@@ -61,7 +49,12 @@ def _word(of: object, at: int, kind: Any) -> int:
 
 @functools.cache
 def layout() -> Layout | None:
-    """Return how this Python's lists and strings look; None if they are not as expected."""
+    """Return how this Python's lists and strings look.
+
+    None if they are not as expected, or the JIT is off, which reads them.
+    """
+    if numba.config.DISABLE_JIT:
+        return None
     items_at = list.__basicsize__ - 2 * ctypes.sizeof(ctypes.c_void_p)  # then the room for items
     length_at = object.__basicsize__
     state_at = length_at + 16  # the hash is between them
@@ -89,59 +82,15 @@ def layout() -> Layout | None:
     return None
 
 
-@intrinsic
-def _word_at(typingctx, address):
-    """Load eight bytes at an address."""
+@core
+def ascii_place(strings, i, of):
+    """Return address and length of the letters of string i, or a length of -1 if it has none.
 
-    def codegen(context, builder, signature, args):
-        return builder.load(builder.inttoptr(args[0], ir.IntType(64).as_pointer()), align=4)
-
-    return types.int64(types.int64), codegen
-
-
-@driver
-def _find(strings, of, start, end):
-    """Write addresses of the letters of strings, and of their ends.
-
-    `strings` is the address of a list that no other thread knows: it is only read.
-
-    Returns
-    -------
-    Lowest and highest address, greatest length; 0 for the lowest if one is not of ASCII.
+    `strings` is the address of a list that no other thread knows, and `of` its :class:`Layout`. A
+    string of ASCII has such an address. The GIL is not needed; not without the JIT.
     """
-    lowest, highest, longest = np.int64(2**62), np.int64(0), np.int64(0)
-    items = _word_at(strings + of.items_at)
-    for i in range(len(start)):
-        string = _word_at(items + 8 * i)
-        state = _word_at(string + of.state_at)
-        if _word_at(string + of.type_at) != of.type or state & of.state_bits != of.state_bits:
-            return np.int64(0), highest, longest
-        n = _word_at(string + of.length_at)
-        start[i] = string + of.letters_at
-        end[i] = start[i] + n
-        lowest, highest = min(lowest, start[i]), max(highest, end[i])
-        longest = max(longest, n)
-    for i in range(len(start)):
-        start[i] -= lowest
-        end[i] -= lowest
-    return lowest, highest, longest
-
-
-def ascii_places(strings: list[str]) -> Places | None:
-    """Return where the letters of strings lie in memory.
-
-    Parameters
-    ----------
-    strings
-        A list of the caller's own, which nothing changes while the memory is read. Not empty.
-
-    Returns
-    -------
-    None if an item is not a str of ASCII, or the JIT is off, or Python's strings look otherwise.
-    """
-    of = layout()
-    if numba.config.DISABLE_JIT or of is None:
-        return None
-    start, end = np.empty(len(strings), np.int64), np.empty(len(strings), np.int64)
-    lowest, highest, longest = _find(id(strings), of, start, end)
-    return Places(lowest, highest - lowest, longest, start, end) if lowest else None
+    string = word_at(word_at(strings + of.items_at) + 8 * i)
+    state = word_at(string + of.state_at)
+    if word_at(string + of.type_at) != of.type or state & of.state_bits != of.state_bits:
+        return np.int64(0), np.int64(-1)
+    return string + of.letters_at, word_at(string + of.length_at)

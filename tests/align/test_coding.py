@@ -5,14 +5,13 @@ from __future__ import annotations
 import ctypes
 import mmap
 import random
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
 from mapper import edit_distance, packed_pairs
 from mapper.align import coding
-from mapper.align.coding import cpu_pairs, cpu_parts
+from mapper.align.coding import Source, cpu_pairs, run_pairs
 from mapper.align.matches import FENCED, PLAIN, QUERY_FENCE, REF_FENCE
 from mapper.align.result import PairAlignments
 from mapper.errors import InputFormatError, UsageError
@@ -30,17 +29,25 @@ def flat(sequences: list[str]) -> tuple[np.ndarray, np.ndarray]:
     return np.frombuffer("".join(sequences).encode(), np.uint8), offsets
 
 
-def codes(pairs: coding.CpuPairs) -> Iterator[tuple[list[int], list[int], int]]:
-    """Yield the codes of query and reference, with what follows them, and the shift."""
-    for part in cpu_parts(pairs, 1):
-        coded = part.pairs()
-        assert coded.n_pairs == part.last - part.first
+def codes(pairs: coding.CpuPairs) -> list[tuple[list[int], list[int], int]]:
+    """Return the codes of query and reference, with what follows them, and the shift."""
+    found = []
+
+    def align(source: Source, first: int, last: int, others: object, *rows: object) -> object:
+        assert first == len(found)
+        coded = coding._room(1 << 12, last - first)
+        end, bad, is_query, _, _ = coding._code(source, first, last, coded, *rows)
+        assert end == last
         for i in range(coded.n_pairs):
             sides = []
             for words, start, length in (coded[:3], coded[3:6]):
                 at = 8 * int(start[i])
                 sides.append(words.view(np.uint8)[at : at + int(length[i]) + 1].tolist())
-            yield sides[0], sides[1], int(coded.shift[i])
+            found.append((sides[0], sides[1], int(coded.shift[i])))
+        return np.empty(0, np.uint32), end, bad, is_query
+
+    run_pairs(align, (), pairs, False, 1)
+    return found
 
 
 def test_a_code_and_a_fence_for_each_letter() -> None:

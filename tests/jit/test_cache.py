@@ -12,7 +12,8 @@ from types import ModuleType
 import numba
 import pytest
 
-from mapper.jit import accelerate
+from mapper.jit import accelerate, code_files
+from mapper.jit.accelerate import driver
 
 pytestmark = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="needs numba's JIT")
 
@@ -155,7 +156,8 @@ CALLS = """
 import sys
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
-from mapper.jit import accelerate
+from mapper.jit import accelerate, code_files
+from mapper.jit.accelerate import driver
 accelerate.CACHE_DIR = Path(sys.argv[2])
 import cached_functions as module
 print(*[module.outer(float(x) if "." in x else int(x)) for x in sys.argv[3:]])
@@ -190,3 +192,22 @@ def test_processes_that_compile_at_the_same_time(tmp_path, cache, before):
     ]
     assert start("3", "0.25").communicate()[0].split() == ["9", "3.5", "0"]
     assert {path.suffix for path in cache.iterdir()} == {".code"}
+
+
+def test_a_closure_is_told_from_another_by_the_text_of_the_function_it_calls() -> None:
+    def calling(inner):
+        def run(x):
+            return inner(x)
+
+        return run
+
+    @driver
+    def one(x):
+        return x + 1
+
+    @driver
+    def two(x):
+        return x + 2
+
+    assert code_files.text_of(calling(one)) == code_files.text_of(calling(one))
+    assert code_files.text_of(calling(one)) != code_files.text_of(calling(two))

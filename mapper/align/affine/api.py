@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
 import numpy as np
 
-from mapper.align.affine.cpu import align_affine_pairs, align_one_affine
-from mapper.align.affine.extension import NO_X_DROP, align_one_extension, extend_pairs
+from mapper.align.affine.cpu import align_affine_source, align_one_affine
+from mapper.align.affine.extension import NO_X_DROP, align_one_extension, extend_source
 from mapper.align.affine.low_memory import Problem, with_long_paths
 from mapper.align.affine.two_piece import align_two_piece, align_two_strings, check_two_piece
 from mapper.align.affine.wavefront import AffinePenalties, Band
-from mapper.align.coding import CpuPairs, cpu_parts
+from mapper.align.coding import CpuPairs, run_pairs
 from mapper.align.dispatch import PairInput, align_pairs
-from mapper.align.packing import PackedPairs
 from mapper.align.pairs import MAX_LENGTH, Sequences, limit_of
-from mapper.align.result import Columns, PairAlignment, PairAlignments
+from mapper.align.result import PairAlignment, PairAlignments
 from mapper.align.single import (
     Align,
     PairResult,
@@ -29,7 +28,7 @@ from mapper.align.single import (
     scalar_of,
 )
 from mapper.align.spans import Span, ends_of
-from mapper.align.threads import Part, check_threads, run_parts, thread_count
+from mapper.align.threads import check_threads, thread_count
 from mapper.cuda.devices import choose_device
 from mapper.errors import UsageError
 from mapper.extend.wavefront import wavefront_penalties
@@ -229,17 +228,10 @@ def align_affine(
             )
         )  # fmt: skip
 
-    def align(part: Part[PackedPairs], columns: Columns, counts: np.ndarray) -> np.ndarray:
-        first, last = part.first, part.last
-        ops: np.ndarray = align_affine_pairs(
-            part.pairs(), free, scaled, scale, cut, limit, memory, cigar,
-            columns.rows(first, last), counts[first:last],
-        )  # fmt: skip
-        return ops
+    others = free, scaled, scale, cut, limit, memory, cigar
 
     def on_cpu(pairs: CpuPairs) -> PairAlignments:
-        parts = cpu_parts(pairs, thread_count(threads))
-        found = run_parts(align, parts, pairs.n_pairs, cigar, threads)
+        found = run_pairs(align_affine_source, others, pairs, cigar, threads)
         problem = Problem(free, scaled, scale, cut, limit, memory)
         return with_long_paths(found, pairs, problem, thread_count(threads)) if cigar else found
 
@@ -447,17 +439,10 @@ def align_extension(
             )
         )  # fmt: skip
 
-    def extend(part: Part[PackedPairs], columns: Columns, counts: np.ndarray) -> np.ndarray:
-        first, last = part.first, part.last
-        ops: np.ndarray = extend_pairs(
-            part.pairs(), penalties, match, drop, memory, cigar, columns.rows(first, last),
-            counts[first:last],
-        )  # fmt: skip
-        return ops
+    others = penalties, match, drop, memory, cigar
 
     def on_cpu(pairs: CpuPairs) -> PairAlignments:
-        parts = cpu_parts(pairs, thread_count(threads))
-        return run_parts(extend, parts, pairs.n_pairs, cigar, threads)
+        return run_pairs(extend_source, others, pairs, cigar, threads)
 
     def on_device(ordinal: int) -> Worker:
         from mapper.align.affine.cuda_general import ExtensionWorker

@@ -41,7 +41,7 @@ from mapper.align.affine.wavefront import (
     start_row,
     trace_back,
 )
-from mapper.align.coding import code_one
+from mapper.align.coding import code_one, coded_first
 from mapper.align.edit.wavefront import (
     EXCEEDED,
     FINISHED,
@@ -574,6 +574,9 @@ def align_affine_pairs(coded, free, penalties, scale, band, max_penalty, max_cel
         cigar_counts[i] = n_ops
         n_all += n_ops
     return all_ops[:n_all]
+
+
+align_affine_source = coded_first(align_affine_pairs)
 
 
 @driver

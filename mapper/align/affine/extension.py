@@ -45,7 +45,7 @@ from mapper.align.affine.wavefront import (
     replay,
     trace_back,
 )
-from mapper.align.coding import code_one
+from mapper.align.coding import code_one, coded_first
 from mapper.align.edit.wavefront import FINISHED, GOING, NO_ROOM, Ends
 from mapper.align.matches import NULL, codes_of, letters_in, pair_at
 from mapper.align.result import HEURISTIC, NO_MEMORY, OK
@@ -274,6 +274,9 @@ def extend_pairs(packed, penalties, match, x_drop, max_cells, want_path, columns
         cigar_counts[i] = n_ops
         n_all += n_ops
     return all_ops[:n_all]
+
+
+extend_source = coded_first(extend_pairs)
 
 
 @driver

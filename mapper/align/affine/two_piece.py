@@ -13,13 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from mapper.align.coding import CpuPairs, code_one, cpu_parts
+from mapper.align.coding import CpuPairs, code_one, coded_first, run_pairs
 from mapper.align.dispatch import PairInput, cpu_only, pairs_on_cpu
 from mapper.align.edit.wavefront import Ends, ends_within
 from mapper.align.matches import codes_of, letters_in
-from mapper.align.packing import PackedPairs
 from mapper.align.pairs import Sequences
-from mapper.align.result import NO_MEMORY, OK, OVER_LIMIT, Columns, PairAlignments
+from mapper.align.result import NO_MEMORY, OK, OVER_LIMIT, PairAlignments
 from mapper.align.single import (
     BAD,
     N_OPS,
@@ -29,7 +28,6 @@ from mapper.align.single import (
     cigar_text,
     columns_of_row,
 )
-from mapper.align.threads import Part, run_parts, thread_count
 from mapper.cigar import D, I, append_op
 from mapper.errors import UsageError
 from mapper.jit.accelerate import core, driver, grown
@@ -280,6 +278,9 @@ def align_two_piece_pairs(
     return all_ops[:n_all]
 
 
+align_two_piece_source = coded_first(align_two_piece_pairs)
+
+
 @driver
 def align_one_two_piece(letters, n_query, query_codes, ref_codes, as_bytes, want_path, row,
                         differences, query_begin, query_end, ref_begin, ref_end, mismatch, gap_open,
@@ -326,17 +327,9 @@ def align_two_piece(
     """Align pairs; arguments are those of ``align_affine``, `scoring` and `limit` scaled."""
     differences = _no_differences(scoring)
 
-    def align(part: Part[PackedPairs], columns: Columns, counts: np.ndarray) -> np.ndarray:
-        first, last = part.first, part.last
-        ops: np.ndarray = align_two_piece_pairs(
-            part.pairs(), free, scoring, scale, limit, memory, cigar,
-            differences, columns.rows(first, last), counts[first:last],
-        )  # fmt: skip
-        return ops
-
+    others = free, scoring, scale, limit, memory, cigar, differences
     pairs: CpuPairs = pairs_on_cpu(queries, refs, symbols, first_pair, threads)
-    parts = cpu_parts(pairs, thread_count(threads))
-    return run_parts(align, parts, pairs.n_pairs, cigar, threads)
+    return run_pairs(align_two_piece_source, others, pairs, cigar, threads)
 
 
 def align_two_strings(

@@ -5,19 +5,16 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-import numpy as np
-
-from mapper.align.coding import CpuPairs, cpu_parts
+from mapper.align.coding import CpuPairs, run_pairs
 from mapper.align.dispatch import PairInput, align_pairs
-from mapper.align.edit.cpu import align_edit, align_one_edit
+from mapper.align.edit.cpu import align_edit_source, align_one_edit
 from mapper.align.edit.locations import distance_by_relation
 from mapper.align.edit.relation import Equalities
-from mapper.align.packing import PackedPairs
 from mapper.align.pairs import MAX_LENGTH, Sequences, limit_of
-from mapper.align.result import Columns, PairAlignment, PairAlignments
+from mapper.align.result import PairAlignment, PairAlignments
 from mapper.align.single import PairResult, align_one, is_cpu, is_single, joined_letters, scalar_of
 from mapper.align.spans import Span, ends_of
-from mapper.align.threads import Part, check_threads, run_parts, thread_count
+from mapper.align.threads import check_threads
 from mapper.cuda.devices import choose_device
 
 if TYPE_CHECKING:
@@ -181,17 +178,8 @@ def edit_distance(
         run = partial(align_one_edit, *free, limit)
         return align_one(run, letters, symbols, cigar, first_pair)
 
-    def align(part: Part[PackedPairs], columns: Columns, counts: np.ndarray) -> np.ndarray:
-        first, last = part.first, part.last
-        ops: np.ndarray = align_edit(
-            part.pairs(), free, limit, cigar, columns.rows(first, last),
-            counts[first:last],
-        )  # fmt: skip
-        return ops
-
     def on_cpu(pairs: CpuPairs) -> PairAlignments:
-        parts = cpu_parts(pairs, thread_count(threads))
-        return run_parts(align, parts, pairs.n_pairs, cigar, threads)
+        return run_pairs(align_edit_source, (free, limit, cigar), pairs, cigar, threads)
 
     def on_device(ordinal: int) -> Worker:
         from mapper.align.edit.cuda_general import EditWorker

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapper.align.coding import code_one
+from mapper.align.coding import code_one, coded_first
 from mapper.align.edit.letter_rows import N_BAND, search_by_letters
 from mapper.align.edit.short_rows import new_masks
 from mapper.align.edit.wavefront import (
@@ -419,6 +419,9 @@ def align_edit(coded, free, max_distance, want_path, columns, cigar_counts):
             n_all += n_ops
         i += 1
     return all_ops[:n_all]
+
+
+align_edit_source = coded_first(align_edit)
 
 
 @driver

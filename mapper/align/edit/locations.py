@@ -6,12 +6,12 @@ that match themselves, wavefronts are faster (``api.py``).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple, overload
 
 import numpy as np
 
-from mapper.align.coding import code_one, cpu_parts
+from mapper.align.coding import code_one, coded_first, letter_of, run_pairs
 from mapper.align.dispatch import cpu_only, pairs_on_cpu
 from mapper.align.edit.columns import scan_columns, trace_columns
 from mapper.align.edit.relation import NO_LETTER, Equalities, Relation, relation_of
@@ -23,7 +23,6 @@ from mapper.align.result import (
     OK,
     OVER_LIMIT,
     STATUS_NAMES,
-    Columns,
     PairAlignments,
 )
 from mapper.align.single import (
@@ -41,7 +40,7 @@ from mapper.align.single import (
     scalar_of,
 )
 from mapper.align.spans import SPANS
-from mapper.align.threads import Part, check_threads, run_parts, thread_count
+from mapper.align.threads import check_threads
 from mapper.errors import UsageError
 from mapper.jit.accelerate import core, driver, grown
 
@@ -233,6 +232,10 @@ def align_by_relation(coded, relation, search, max_bytes, want_path, columns, co
     return all_ops[:n_all]
 
 
+locate_source = coded_first(locate_pairs)
+align_by_relation_source = coded_first(align_by_relation)
+
+
 @driver
 def locate_one(letters, n_query, letter_of, first_other, others, free_begin, free_end,
                max_distance, row):  # fmt: skip
@@ -416,12 +419,9 @@ def _locate(
     queries: Any, refs: Any, relation: Relation, search: Search, threads: int | None,
     first_pair: int,
 ) -> EditLocations:  # fmt: skip
-    def locate(coded: PackedPairs, columns: Columns, counts: np.ndarray) -> np.ndarray:
-        places: np.ndarray = locate_pairs(coded, relation, search, columns, counts)
-        return places
-
     # Numbers of places pass through threads as operations do, which are uint32 as well.
-    found = _in_parts(locate, queries, refs, True, threads, first_pair)
+    others = relation, search
+    found = _in_parts(locate_source, others, queries, refs, True, threads, first_pair)
     assert found.cigar_offsets is not None and found.cigar_ops is not None
     places = found.cigar_ops.astype(np.int64)
     return EditLocations(
@@ -438,12 +438,11 @@ def distance_by_relation(
     relation = relation_of(symbols, equalities)
     cpu_only(device, _LOCATED)
 
-    def align(coded: PackedPairs, columns: Columns, counts: np.ndarray) -> np.ndarray:
-        ops: np.ndarray = align_by_relation(
-            coded, relation, search, PATH_MEMORY, cigar, columns, counts
-        )
-        return ops
-
+    others = relation, search, PATH_MEMORY, cigar
+    in_parts = partial(
+        _in_parts, align_by_relation_source, others, cigar=cigar, threads=threads,
+        first_pair=first_pair,
+    )  # fmt: skip
     if is_single(queries, refs):
         letters = joined_letters(queries, refs)
         if letters is not None:
@@ -452,8 +451,8 @@ def distance_by_relation(
             ops = align_one_by_relation(*letters, *relation, *search, PATH_MEMORY, cigar, row)
             if row[STATUS] >= 0:
                 return result_of(row, ops, cigar)
-        return scalar_of(_in_parts(align, [queries], [refs], cigar, threads, first_pair))
-    return _in_parts(align, queries, refs, cigar, threads, first_pair)
+        return scalar_of(in_parts([queries], [refs]))
+    return in_parts(queries, refs)
 
 
 def _search_of(span: object, max_distance: int | None) -> Search:
@@ -465,10 +464,10 @@ def _search_of(span: object, max_distance: int | None) -> Search:
 
 
 def _in_parts(
-    align: Callable[[PackedPairs, Columns, np.ndarray], np.ndarray], queries: Any, refs: Any,
-    cigar: bool, threads: int | None, first_pair: int,
+    align: Any, others: tuple[Any, ...], queries: Any, refs: Any, cigar: bool, threads: int | None,
+    first_pair: int,
 ) -> PairAlignments:  # fmt: skip
-    """Align the letters of pairs part by part, as :func:`run_parts`.
+    """Align the letters of pairs part by part, as :func:`run_pairs`.
 
     Raises
     ------
@@ -479,25 +478,12 @@ def _in_parts(
     """
     if isinstance(queries, PackedPairs):
         raise UsageError("packed pairs do not go with places or equalities; give the sequences")
-
-    def work(part: Part[PackedPairs], columns: Columns, counts: np.ndarray) -> np.ndarray:
-        rows = slice(part.first, part.last)
-        own = columns.rows(part.first, part.last)
-        coded = part.pairs()
-        ops = align(coded, own, counts[rows])
-        bad = np.flatnonzero(own.status < 0)
-        if len(bad):
-            i = int(bad[0])
-            pos = int(own.score[i])
-            is_query = own.status[i] == _BAD_QUERY
-            words = coded.query_words if is_query else coded.ref_words
-            start = (coded.query_start if is_query else coded.ref_start)[i]
-            letter = int(words.view(np.uint8)[8 * start + pos])
-            raise bad_letter(
-                first_pair + part.first + i, letter, pos, "query" if is_query else "reference"
-            )
-        return ops
-
     pairs = pairs_on_cpu(queries, refs, "bytes", first_pair, threads)
-    parts = cpu_parts(pairs, thread_count(threads))
-    return run_parts(work, parts, pairs.n_pairs, cigar, threads)
+    found = run_pairs(align, others, pairs, cigar, threads)
+    bad = np.flatnonzero(found.status < 0)
+    if len(bad):
+        i = int(bad[0])
+        pos, is_query = int(found.score[i]), found.status[i] == _BAD_QUERY
+        letter = letter_of(pairs, i, pos, is_query)
+        raise bad_letter(first_pair + i, letter, pos, "query" if is_query else "reference")
+    return found
