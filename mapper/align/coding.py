@@ -322,11 +322,8 @@ def coded_first(align: Any) -> Any:
         n_all = np.int64(0)
         while first < last:
             end, bad, is_query, n, m = _code(source, first, last, coded, columns, counts)
-            if end == first and bad == -1:
-                longest = _words_of(max(n, m)) + 8
-                if len(coded.query_words) >= longest:
-                    raise AssertionError("there is room for a pair")
-                coded = _room(longest, n_pairs)
+            if end == first and bad == -1:  # one pair is too long
+                coded = _room(_words_of(max(n, m)) + 8, n_pairs)
                 continue
             if end > first:
                 ops = align(

@@ -126,6 +126,25 @@ def test_lists_of_all_kinds_are_aligned_alike(
     assert same(aligned(mixed, flat(refs)), expected)
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_pairs_of_very_unequal_lengths_are_coded_in_pieces(threads: int) -> None:
+    # More pairs than a piece has, one that needs memory of its own, and a string that is joined.
+    rng = random.Random(7)
+    lengths = [*[12] * 2500, 300_000, *[5] * 30, 0, 70_000, 9]
+    refs = ["".join(rng.choices("ACGT", k=length)) for length in lengths]
+    queries = [ref[:3] + ref[4:] for ref in refs]
+    mixed = [query.encode() if len(query) == 69_999 else query for query in queries]
+
+    def aligned(*sides: object) -> PairAlignments:
+        return edit_distance(*sides, cigar=True, device="cpu", threads=threads)  # type: ignore[call-overload,no-any-return]
+
+    expected = aligned(packed_pairs(queries, refs))
+    assert expected.score.tolist() == [int(length > 0) for length in lengths]
+    assert same(aligned(queries, refs), expected)
+    assert same(aligned(flat(queries), flat(refs)), expected)
+    assert same(aligned(mixed, refs), expected)
+
+
 @pytest.mark.parametrize("bad", ["é", "\ud800"])
 def test_a_string_that_is_not_ascii_is_refused(bad: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(coding, "CHUNK_PAIRS", 4)
