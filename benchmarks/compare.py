@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import gzip
 import itertools
+import json
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -133,9 +134,34 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument("--no-plots", action="store_true", help="they need matplotlib")
     result.add_argument("--out", type=Path, default=harness.RESULTS, help="[%(default)s]")
     result.add_argument("--stem", default="compare", help="name of the results [%(default)s]")
+    result.add_argument(
+        "--score-again", type=Path, metavar="RESULT.json",
+        help="replace the accuracy in an earlier result, of the same reads, by that of this run",
+    )  # fmt: skip
     mappers.add_options(result)
     data.add_options(result)
     return result
+
+
+def score_again(earlier: Path, report: dict[str, Any]) -> None:
+    """Replace the accuracy in an earlier result by that of a report, for the mappers that it has.
+
+    Raises
+    ------
+    BenchmarkError
+        If the reads of a data set are others.
+    """
+    before = json.loads(earlier.read_text())
+    for name, part in report["data_sets"].items():
+        old = before["data_sets"].get(name)
+        if old is None or (old["n_reads"], old["seed"]) != (part["n_reads"], part["seed"]):
+            raise BenchmarkError(f"{earlier} has no {name} of the same reads")
+        for mapper, result in part["results"].items():
+            scores = {key: result[key] for key in ("accuracy", "strata") if key in result}
+            old["results"][mapper] |= scores
+            about = report["about"]
+            before.setdefault("scored_again", {})[mapper] = f"{about['date']}, {about['commit']}"
+    harness.write_results(earlier.parent, earlier.stem, before, markdown(before))
 
 
 @harness.reports_errors
@@ -171,6 +197,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             }
             failed |= any("failed" in result for result in results.values())
             harness.write_results(options.out, options.stem, report, markdown(report))
+    if options.score_again is not None:
+        score_again(options.score_again, report)
     if not options.no_plots:
         print("written:", *plots.draw_all(options.out / f"{options.stem}.json"))
     return int(failed)
