@@ -37,29 +37,37 @@ def roc(by_mapq: Sequence[Sequence[int]], n_reads: int) -> tuple[list[float], li
 
 
 def draw(name: str, part: dict[str, Any], target: Path) -> None:
-    """Draw one data set's two plots side by side."""
+    """Draw one data set's two plots side by side; without times, the second one alone."""
     import matplotlib
 
     matplotlib.use("svg")
     from matplotlib import pyplot
 
-    figure, (speed, curve) = pyplot.subplots(1, 2, figsize=(11, 4.5), layout="constrained")
-    for (mapper, result), colour in zip(part["results"].items(), COLOURS, strict=False):
-        if not result.get("runs") or "strata" not in result:
-            continue
-        wall = statistics.median(run["wall_s"] for run in result["runs"])
+    results = {mapper: of for mapper, of in part["results"].items() if "strata" in of}
+    is_timed = any(of.get("runs") for of in results.values())
+    n_plots = 2 if is_timed else 1
+    figure, axes = pyplot.subplots(
+        1, n_plots, figsize=(5.5 * n_plots, 4.5), layout="constrained", squeeze=False
+    )
+    speed, curve = axes[0, 0], axes[0, -1]
+    for (mapper, result), colour in zip(results.items(), COLOURS, strict=False):
         whole = result["strata"][strata.ALL]
-        speed.plot(part["n_reads"] / wall, whole["correct_pct"], "o", color=colour, label=mapper)
+        if is_timed:
+            if not result.get("runs"):
+                continue
+            rate = part["n_reads"] / statistics.median(run["wall_s"] for run in result["runs"])
+            speed.plot(rate, whole["correct_pct"], "o", color=colour, label=mapper)
         error, placed = roc(whole["by_mapq"], whole["reads"])
         curve.plot(error, placed, ".-", color=colour, label=mapper, linewidth=1)
-    speed.set(xlabel="reads/s", ylabel="correct, % of all reads", xscale="log")
+    if is_timed:
+        speed.set(xlabel="reads/s", ylabel="correct, % of all reads", xscale="log")
     curve.set(
         xlabel="wrong among mapped (none: half a read)", ylabel="mapped, share of all reads",
         xscale="log",
     )  # fmt: skip
     # Below the plots: within one it lies on points.
     figure.legend(
-        *speed.get_legend_handles_labels(), loc="outside lower center", ncols=5, fontsize=8
+        *curve.get_legend_handles_labels(), loc="outside lower center", ncols=5, fontsize=8
     )
     figure.suptitle(f"{name}: {part['n_reads']:,} reads")
     figure.savefig(target)
