@@ -52,9 +52,9 @@ def parser(about: str) -> argparse.ArgumentParser:
     result.add_argument("--rounds", type=int, default=3)
     result.add_argument("--reference", type=Path)
     result.add_argument(
-        "--backed", type=float, default=4.0, metavar="GB",
+        "--backed", type=float, default=0.0, metavar="GB",
         help="memory that another process touches before each run, so that a virtual machine has "
-        "it from its host; 0: none [%(default)s]",
+        "it from its host [%(default)s]",
     )  # fmt: skip
     return result
 

@@ -41,7 +41,7 @@ def text_of(function: Callable[..., Any]) -> tuple[Any, ...]:
 
 
 def _identity(value: Any) -> Any:
-    """Return what tells a value of a closure from others: of a compiled function, its text."""
+    """Return what identifies a value of a closure: name and text of a compiled function."""
     function = getattr(value, "py_func", None)
     return (name_of(function), text_of(function)) if function else value
 

@@ -90,7 +90,8 @@ def ascii_place(strings, i, of):
     string of ASCII has such an address. The GIL is not needed; not without the JIT.
     """
     string = word_at(word_at(strings + of.items_at) + 8 * i)
-    state = word_at(string + of.state_at)
-    if word_at(string + of.type_at) != of.type or state & of.state_bits != of.state_bits:
+    if word_at(string + of.type_at) != of.type:  # other objects may end before the state
+        return np.int64(0), np.int64(-1)
+    if word_at(string + of.state_at) & of.state_bits != of.state_bits:
         return np.int64(0), np.int64(-1)
     return string + of.letters_at, word_at(string + of.length_at)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -135,8 +136,11 @@ def test_pairs_of_very_unequal_lengths_are_coded_in_pieces(threads: int) -> None
     queries = [ref[:3] + ref[4:] for ref in refs]
     mixed = [query.encode() if len(query) == 69_999 else query for query in queries]
 
-    def aligned(*sides: object) -> PairAlignments:
-        return edit_distance(*sides, cigar=True, device="cpu", threads=threads)  # type: ignore[call-overload,no-any-return]
+    def aligned(queries: Any, refs: Any = None) -> PairAlignments:
+        found: PairAlignments = edit_distance(
+            queries, refs, cigar=True, device="cpu", threads=threads
+        )
+        return found
 
     expected = aligned(packed_pairs(queries, refs))
     assert expected.score.tolist() == [int(length > 0) for length in lengths]
