@@ -222,7 +222,8 @@ def open_sorted_output(
         keeps_file = saved is not None or runs.are_in_memory
         release = None if keeps_file else _Release(runs, file, executor)
         # A share was kept free for what goes to the temporary file.
-        target_bytes = range_bytes(n_threads, memory // LARGE_RANGES_SHARE + freed)
+        spare = memory // LARGE_RANGES_SHARE + freed
+        target_bytes = range_bytes(n_threads, spare, runs.n_bytes)
         try:
             output.duplicates = write_sorted(
                 partial(runs.ranges, target_bytes), lambda: n_records, target, sort.duplicates,

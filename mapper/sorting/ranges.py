@@ -19,7 +19,14 @@ _UNDER_WAY = 6
 """Ranges of a thread at a time, with the keys of their duplicates."""
 
 
-def range_bytes(n_threads: int, spare: int = 0) -> int:
+_LEAST_RANGES = 96
+"""Ranges of few records are smaller, down to LEAST_RANGE_BYTES: with two threads, those of 16 MB
+that are under way took more memory than the records of 500,000 reads did."""
+
+LEAST_RANGE_BYTES = 4 << 20
+
+
+def range_bytes(n_threads: int, spare: int = 0, total: int | None = None) -> int:
     """Return the bytes of a range for a number of threads.
 
     Many threads wait for the GIL after each compiled call, longer than the call takes: on 16 cores
@@ -30,9 +37,12 @@ def range_bytes(n_threads: int, spare: int = 0) -> int:
     ----------
     spare
         Bytes that nothing else takes: ranges of 16 MB take more than others only out of these.
+    total
+        Bytes of all records, if that is known.
     """
     more = n_threads * _UNDER_WAY * RANGE_BYTES
-    return 2 * RANGE_BYTES if more <= spare else RANGE_BYTES
+    most = 2 * RANGE_BYTES if more <= spare else RANGE_BYTES
+    return most if total is None else min(most, max(total // _LEAST_RANGES, LEAST_RANGE_BYTES))
 
 
 class Records(NamedTuple):

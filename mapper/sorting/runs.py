@@ -485,6 +485,12 @@ class SortedRuns:
         """True if none of them is in the temporary file."""
         return not self._spilled
 
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of all records."""
+        in_file = sum(int(run.sizes.sum()) for run in self._spilled)
+        return in_file + sum(int(run.starts[-1] - run.starts[0]) for run in self._runs)
+
     def ranges(self, target: int = RANGE_BYTES) -> list[RecordRange]:
         """Cut the order into ranges of about `target` bytes."""
         self._cut = self.cut(target)

@@ -23,7 +23,7 @@ from mapper.io import bgzf
 from mapper.io.bgzf_reader import BlocksPart, Done
 from mapper.sorting import runs
 from mapper.sorting.merge import SPARE_BYTES
-from mapper.sorting.ranges import RANGE_BYTES, range_bytes
+from mapper.sorting.ranges import LEAST_RANGE_BYTES, RANGE_BYTES, range_bytes
 from mapper.sorting.record_order import stable_order
 from mapper.sorting.runs import RecordSorter, run_of_bytes
 from mapper.sorting.spill_file import SpillFile
@@ -139,6 +139,7 @@ def test_merged_order_is_that_of_a_stable_sort(parts, memory, target, block, sam
         for part in parts:
             sorter.add(run_of_bytes(np.frombuffer(b"".join(part), np.uint8)))
         merged = sorter.finish(lambda: device)
+        assert merged.n_bytes == len(expected)
         ranges = merged.ranges(target)
         found = []
         for number, one in enumerate(ranges, 1):
@@ -242,6 +243,16 @@ def test_large_ranges_where_memory_is_plenty(n_threads: int):
     enough = 6 * n_threads * RANGE_BYTES
     assert range_bytes(n_threads) == range_bytes(n_threads, enough - 1) == RANGE_BYTES
     assert range_bytes(n_threads, enough) == 2 * RANGE_BYTES
+
+
+@pytest.mark.parametrize("n_threads", [1, 2, 16])
+def test_ranges_of_few_records_take_little_memory(n_threads: int):
+    """A thread has six ranges under way."""
+    for total in (0, 1 << 20, 200 << 20, 1 << 30, 1 << 40):
+        found = range_bytes(n_threads, 1 << 40, total)
+        assert LEAST_RANGE_BYTES <= found <= 2 * RANGE_BYTES
+        assert found == LEAST_RANGE_BYTES or 96 * found <= total
+    assert range_bytes(n_threads, 1 << 40, 1 << 40) == 2 * RANGE_BYTES
 
 
 def test_merging_has_large_ranges_for_few_threads():
