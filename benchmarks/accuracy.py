@@ -43,7 +43,7 @@ from mapper.mapping.stats import RunStats
 from mapper.pair.insert_size import InsertSizeModel, assumed_model, confident_inserts, estimate
 from mapper.pair.placement import PlacementBatch, place_reads
 from mapper.params import BATCH_BASES, MapParams
-from mapper.seed.exact import resolve_both
+from mapper.seed.exact import resolve_all
 
 # --- weights ---
 
@@ -129,7 +129,7 @@ def measure(files: data.Files, work: Path, grid: Sequence[Weights]) -> dict[str,
     index_path, _ = mappers.build_index(mappers.MAPPERS["fmwave"], files.reference, work)
     index = Index.open(index_path)
     params = MapParams()
-    params = resolve_both(params, index.fm.n_rows - 1)
+    params = resolve_all(params, index.fm.n_rows - 1)
     counts = {weights: np.zeros((256, 2), np.int64) for weights in grid}
     n_reads = 0
     for batch in aligned_batches(index, files, params):

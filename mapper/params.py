@@ -82,6 +82,9 @@ SECOND_LOOK = SeedParams(
 )
 """Seeds of the second look, which reads in doubt get (``extend/doubt.py``)."""
 
+THIRD_LOOK = SECOND_LOOK._replace(max_occ=1024, max_hits=1024)
+"""Seeds of the third look, which pairs in doubt get."""
+
 
 class AnchorParams(NamedTuple):
     """Seeds of long reads (``mapper/seed/maximal.py``)."""
@@ -357,6 +360,7 @@ class MapParams(NamedTuple):
 
     seed: SeedParams = SeedParams()
     second_look: SeedParams = SECOND_LOOK
+    third_look: SeedParams = THIRD_LOOK
     extend: ExtendParams = ExtendParams()
     pair: PairParams = PairParams()
     record: RecordParams = RecordParams()
@@ -371,7 +375,7 @@ class MapParams(NamedTuple):
         rows = COPIES if has_alt else min(COPIES, self.seed.extend_over * max(1, n_groups))
         params = self._replace(
             seed=_with_copies(self.seed, rows), second_look=_with_copies(self.second_look, rows),
-            has_alt=has_alt,
+            third_look=_with_copies(self.third_look, rows), has_alt=has_alt,
         )  # fmt: skip
         if not has_alt:
             return params

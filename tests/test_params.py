@@ -34,7 +34,7 @@ def test_seeds_have_rows_for_the_copies_of_a_reference() -> None:
     assert alt.seed.extend_over == COPIES
     assert alt.extend.score_margin > params.extend.score_margin
     assert alt.keep == KEEP_ALL != params.keep
-    for seeds in (alt.seed, alt.second_look):  # and limits that leave room for them
+    for seeds in (alt.seed, alt.second_look, alt.third_look):  # and limits that leave room for them
         assert seeds.extend_over < seeds.max_occ <= seeds.max_hits
 
 

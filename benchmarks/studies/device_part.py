@@ -35,7 +35,7 @@ from mapper.pair.insert_size import (
     in_score_units,
 )
 from mapper.params import DEVICE_BATCH_BASES, MapParams
-from mapper.seed.exact import resolve_both
+from mapper.seed.exact import resolve_all
 
 WARM_UPS = 2
 
@@ -145,7 +145,7 @@ def main() -> None:
     args = parser.parse_args()
     index = Index.open(args.index)
     params = MapParams()
-    params = resolve_both(params, index.fm.n_rows - 1)
+    params = resolve_all(params, index.fm.n_rows - 1)
     if args.device == "cpu":
         for n_bases in args.bases:
             batch = first_batch(args.reads, n_bases)

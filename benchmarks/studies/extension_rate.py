@@ -38,7 +38,7 @@ from mapper.index.index import Index
 from mapper.mapping.stages import align_reads
 from mapper.mapping.stats import RunStats
 from mapper.params import DEVICE_BATCH_BASES, DEVICE_STREAMS, KEEP_ALL, KeepParams, MapParams
-from mapper.seed.exact import resolve_both
+from mapper.seed.exact import resolve_all
 
 WARM_UPS = 2
 GOAL = 50e6
@@ -232,7 +232,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     sys.setswitchinterval(SWITCH_SECONDS)
     index = Index.open(options.index)
     params = MapParams()
-    params = resolve_both(params, index.fm.n_rows - 1)
+    params = resolve_all(params, index.fm.n_rows - 1)
     kept = {"all": KEEP_ALL, "mapping": params.keep}
     versions = {name: metadata.version(name) for name in ("numba", "numba-cuda", "numpy")}
     about = harness.provenance(versions) | {"commit": options.commit, "gpus": gpus()}

@@ -48,7 +48,7 @@ from mapper.mapping.stages import Aligned, align_reads, rescue_mates
 from mapper.mapping.stats import RunStats
 from mapper.pair.insert_size import InsertSizeModel, in_score_units, model_from
 from mapper.params import DEVICE_BATCH_BASES, MapParams
-from mapper.seed.exact import resolve_both
+from mapper.seed.exact import resolve_all
 
 RECORDED_BASES = 3_000_000
 MODEL = model_from(320.0, 50.0, 120, 520, 0)
@@ -57,7 +57,7 @@ MODEL = model_from(320.0, 50.0, 120, 520, 0)
 def record(index: Index, paths: Sequence[str], threads: int) -> DeviceResults:
     """Return what the CPU makes of all reads, mates rescued."""
     params = MapParams()
-    params = resolve_both(params, index.fm.n_rows - 1)
+    params = resolve_all(params, index.fm.n_rows - 1)
     model = in_score_units(MODEL, params.extend.match)
 
     def work(reads: ReadBatch) -> tuple[SeedSummary, AlignmentBatch]:

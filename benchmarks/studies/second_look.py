@@ -32,7 +32,7 @@ from mapper.mapping.stats import RunStats
 from mapper.pair.insert_size import assumed_model, confident_inserts, estimate
 from mapper.pair.placement import place_reads
 from mapper.params import BATCH_BASES, MapParams
-from mapper.seed.exact import resolve_both
+from mapper.seed.exact import resolve_all
 
 ONE, TWO = "one look", "two"
 LOOKS = (ONE, TWO)
@@ -44,7 +44,7 @@ OPTIONS = ReadOptions(
 
 def measure(index: Index, files: data.Files, most: int) -> dict[str, Any]:
     """Map up to `most` reads of a set both ways; the first batch only compiles."""
-    params = resolve_both(MapParams(), index.fm.n_rows - 1)
+    params = resolve_all(MapParams(), index.fm.n_rows - 1)
     counts = {look: np.zeros((256, 2), np.int64) for look in LOOKS}
     stats = {look: RunStats() for look in LOOKS}
     n_reads = n_doubtful = 0

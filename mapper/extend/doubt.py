@@ -1,4 +1,4 @@
-"""The second look: which reads are seeded again, with more seeds and more of their hits.
+"""The second and the third look: which reads are seeded again, with more seeds and more hits.
 
 The first seeds of a read are few, and those in repeats are lengthened or left out. That is enough
 for most reads: a place that differs from the read in fewer substitutions than it has located
@@ -6,13 +6,18 @@ disjoint seeds has been found (``SeedBatch.guarantee``). A read whose best align
 many differences may have a better place that shares no such seed with it: these are looked at a
 second time, with overlapping seeds, higher limits and hence many more places. They are few of the
 reads of a sample close to its reference, and many where it is far.
+
+In arrays of repeats even the second look misses copies. A pair of mates that both have other places
+about as good is placed by the distance of the two, which says little while some copies are unseen:
+such pairs, a few in a thousand, are looked at a third time, and those that are still in doubt have
+a lower quality (``pair/mapq.py``).
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from mapper.batch import AlignmentBatch, ReadBatch
+from mapper.batch import AlignmentBatch, ReadBatch, SeedSummary
 from mapper.cigar import EQUAL, I, X
 from mapper.jit.accelerate import core, driver
 from mapper.params import ExtendParams
@@ -20,6 +25,10 @@ from mapper.params import ExtendParams
 DOUBTFUL_LEAD, DOUBTFUL_LEAD_OF_MATES = 1, 0
 """A read is in doubt whose best alignment leads the places that its seeds may have missed by at
 most so many mismatches. For mates the limit is lower, because each confirms the other's place."""
+
+DOUBTFUL_LEAD_OF_PAIRS, DOUBTFUL_LEAD_OVER_NEXT = 1, 2
+"""A pair is in doubt whose mates lead, together, the places that their seeds may have missed by at
+most so many mismatches, and their own next best alignments by at most so many."""
 
 
 @core
@@ -52,16 +61,44 @@ def score_by_differences(alignments, i, match, mismatch):
 
 
 @core
-def is_doubtful(base_offsets, alignments, guarantee, read, paired, scores):
-    """Return True if places that seeds have missed may come close to the best of the read."""
-    first = alignments.alignment_offsets[read]
-    if first == alignments.alignment_offsets[read + 1]:
-        return False
+def lead_over_hidden(base_offsets, alignments, guarantee, read, scores):
+    """Return by how much the best alignment of a read, which has one, leads what seeds missed."""
     read_len = base_offsets[read + 1] - base_offsets[read]
     hidden = hidden_score(read_len, guarantee[read], scores.match, scores.mismatch)
-    best = score_by_differences(alignments, first, scores.match, scores.mismatch)
+    first = alignments.alignment_offsets[read]
+    return score_by_differences(alignments, first, scores.match, scores.mismatch) - hidden
+
+
+@core
+def is_doubtful(base_offsets, alignments, guarantee, read, paired, scores):
+    """Return True if places that seeds have missed may come close to the best of the read."""
+    if alignments.alignment_offsets[read] == alignments.alignment_offsets[read + 1]:
+        return False
     lead = DOUBTFUL_LEAD_OF_MATES if paired else DOUBTFUL_LEAD
-    return best - hidden <= lead * (scores.match + scores.mismatch)
+    most = lead * (scores.match + scores.mismatch)
+    return lead_over_hidden(base_offsets, alignments, guarantee, read, scores) <= most
+
+
+@core
+def is_doubtful_pair(base_offsets, alignments, guarantee, thinned, first_mate, scores):
+    """Return True if a pair of places that seeds have missed may come close to the best pair.
+
+    That is so if seeds of both mates were lengthened or left out, and neither mate can tell its
+    place from others by itself.
+    """
+    over_hidden = over_next = np.int64(0)
+    for read in range(first_mate, first_mate + 2):
+        first, end = alignments.alignment_offsets[read], alignments.alignment_offsets[read + 1]
+        if first == end or not thinned[read]:
+            return False
+        over_hidden += lead_over_hidden(base_offsets, alignments, guarantee, read, scores)
+        over_next += np.int64(alignments.score[first])
+        if first + 1 < end:
+            over_next -= np.int64(alignments.score[first + 1])
+    one = scores.match + scores.mismatch
+    return (
+        over_hidden <= DOUBTFUL_LEAD_OF_PAIRS * one and over_next <= DOUBTFUL_LEAD_OVER_NEXT * one
+    )
 
 
 @driver
@@ -81,3 +118,19 @@ def doubtful_reads(
     `guarantee` is the column of their :class:`mapper.batch.SeedBatch`.
     """
     return _doubtful(reads.base_offsets, alignments, guarantee, reads.paired, scores)
+
+
+@driver
+def _doubtful_pairs(base_offsets, alignments, guarantee, thinned, scores):
+    doubtful = np.empty(len(base_offsets) - 1, np.bool_)
+    for read in range(0, len(doubtful), 2):
+        found = is_doubtful_pair(base_offsets, alignments, guarantee, thinned, read, scores)
+        doubtful[read] = doubtful[read + 1] = found
+    return doubtful
+
+
+def mates_of_doubtful_pairs(
+    reads: ReadBatch, seeds: SeedSummary, alignments: AlignmentBatch, scores: ExtendParams
+) -> np.ndarray:
+    """Return which mates, bool (n_reads,), are to be looked at a third time."""
+    return _doubtful_pairs(reads.base_offsets, alignments, seeds.guarantee, seeds.thinned, scores)

@@ -1,4 +1,4 @@
-"""CUDA kernel that finds the reads to be looked at again (``doubt.py``), a read a thread."""
+"""CUDA kernels that find the reads to be looked at again (``doubt.py``): a thread for each."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import numpy as np
 from mapper.cuda.api import cuda, kernel
 from mapper.cuda.memory import Workspace
 from mapper.extend.cuda import DeviceAlignments
-from mapper.extend.doubt import is_doubtful
+from mapper.extend.doubt import is_doubtful, is_doubtful_pair
 from mapper.params import ExtendParams
-from mapper.seed.cuda import DeviceReads
+from mapper.seed.cuda import DeviceReads, PerRead
 
 
 @kernel(128)
@@ -21,6 +21,17 @@ def _doubt(reads, alignments, guarantee, paired, scores, n_reads, doubtful):
         doubtful[read] = is_doubtful(
             reads.base_offsets, alignments, guarantee, read, paired, scores
         )
+
+
+@kernel(128)
+def _doubt_pairs(reads, alignments, seeds, scores, n_reads, doubtful):
+    read = 2 * cuda.grid(1)
+    if read < n_reads:
+        found = is_doubtful_pair(
+            reads.base_offsets, alignments, seeds.guarantee, seeds.thinned, read, scores
+        )
+        doubtful[read] = found
+        doubtful[read + 1] = found
 
 
 def doubtful_reads(
@@ -37,5 +48,23 @@ def doubtful_reads(
     doubtful = space.device("doubtful", n_reads, np.uint8)
     _doubt.launch(
         n_reads, space.stream, reads, found.batch, guarantee, paired, scores, n_reads, doubtful
+    )
+    return doubtful
+
+
+def mates_of_doubtful_pairs(
+    space: Workspace, reads: DeviceReads, seeds: PerRead, found: DeviceAlignments,
+    scores: ExtendParams,
+) -> Any:  # fmt: skip
+    """Return the mates for a third look: :func:`mapper.extend.doubt.mates_of_doubtful_pairs`.
+
+    Returns
+    -------
+    As :func:`doubtful_reads`.
+    """
+    n_reads = len(reads.base_offsets) - 1
+    doubtful = space.device("doubtful", n_reads, np.uint8)
+    _doubt_pairs.launch(
+        n_reads // 2, space.stream, reads, found.batch, seeds, scores, n_reads, doubtful
     )
     return doubtful

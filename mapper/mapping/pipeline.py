@@ -62,7 +62,7 @@ from mapper.parallel.buffers import RECYCLER
 from mapper.parallel.pool import MAP, READ, SPARE, SPILL, WRITE, PriorityPool, share_threads
 from mapper.params import MAX_LONG_READ, MAX_READ_LEN
 from mapper.sam_flags import NOT_PRIMARY
-from mapper.seed.exact import resolve_both
+from mapper.seed.exact import resolve_all
 
 log = logging.getLogger(__name__)
 
@@ -471,7 +471,7 @@ class Run:
         self.checkpoints = checkpoints
         self.frozen: InsertSizeModel | None = None
         """The model, in bases, that an earlier process has frozen."""
-        params = resolve_both(job.params, index.fm.n_rows - 1)
+        params = resolve_all(job.params, index.fm.n_rows - 1)
         contigs = index.contigs
         self.params = params.for_contigs(len(contigs.group_names), bool(contigs.alt_names))
         # With several lanes, the reader tags each read with its read group.

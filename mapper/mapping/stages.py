@@ -29,7 +29,7 @@ from mapper.chain.weak import choose_chains, weak_reads
 from mapper.extend.chains import ChainSupport, align_chains
 from mapper.extend.cpu import extend_loci
 from mapper.extend.detours import drop_detours
-from mapper.extend.doubt import doubtful_reads
+from mapper.extend.doubt import doubtful_reads, mates_of_doubtful_pairs
 from mapper.extend.merge import merge_alignments
 from mapper.extend.piece_plan import NO_PIECES, DonePieces
 from mapper.index.index import Index
@@ -40,7 +40,7 @@ from mapper.pair.long_placement import place_long_reads
 from mapper.pair.placement import PlacementBatch, place_reads
 from mapper.pair.records import NO_ANCHORS, Names, make_records
 from mapper.pair.rescue import propose_loci
-from mapper.params import AnchorParams, MapParams
+from mapper.params import AnchorParams, MapParams, SeedParams
 from mapper.seed.cpu import Stretches, find_anchors, find_stretches, seed_reads
 from mapper.seed.pack import pack_reads
 
@@ -94,32 +94,35 @@ class AlignedBatch(NamedTuple):
 
 
 def align_reads(index: Index, reads: ReadBatch, params: MapParams, stats: RunStats) -> Aligned:
-    """Seed, chain and extend every read independently of its mate; those in doubt twice."""
+    """Seed, chain and extend every read; those in doubt twice, and pairs in doubt three times."""
     contigs = index.contigs
     with stats.stage("pack"):
         packed = pack_reads(reads)
-    with stats.stage("seed"):
-        seeds = seed_reads(index.fm, reads, packed, params.seed, index.present_kmers)
-    with stats.stage("chain"):
-        loci = find_loci(seeds, contigs.starts, contigs.lengths)
-    with stats.stage("extend"):
-        alignments = extend_loci(index.text_planes, reads, packed, loci, params.extend, params.keep)
-    summary = SeedSummary(seeds.guarantee, seeds.thinned)
-    doubtful = doubtful_reads(reads, seeds.guarantee, alignments, params.extend)
-    if doubtful.any():
+
+    def look(how: SeedParams, chosen: np.ndarray | None) -> tuple[SeedSummary, AlignmentBatch]:
         with stats.stage("seed"):
-            seeds = seed_reads(
-                index.fm, reads, packed, params.second_look, index.present_kmers, doubtful
-            )
+            seeds = seed_reads(index.fm, reads, packed, how, index.present_kmers, chosen)
         with stats.stage("chain"):
             loci = find_loci(seeds, contigs.starts, contigs.lengths)
         with stats.stage("extend"):
             found = extend_loci(index.text_planes, reads, packed, loci, params.extend, params.keep)
-            alignments = merge_alignments(alignments, found)
-        summary = SeedSummary(
-            np.where(doubtful, seeds.guarantee, summary.guarantee),
-            np.where(doubtful, seeds.thinned, summary.thinned),
-        )
+        return SeedSummary(seeds.guarantee, seeds.thinned), found
+
+    def look_again(how: SeedParams, chosen: np.ndarray) -> tuple[SeedSummary, AlignmentBatch]:
+        if not chosen.any():
+            return summary, alignments
+        again, found = look(how, chosen)
+        with stats.stage("extend"):
+            merged = merge_alignments(alignments, found)
+        columns = zip(summary, again, strict=True)
+        return SeedSummary(*(np.where(chosen, new, old) for old, new in columns)), merged
+
+    summary, alignments = look(params.seed, None)
+    chosen = doubtful_reads(reads, summary.guarantee, alignments, params.extend)
+    summary, alignments = look_again(params.second_look, chosen)
+    if reads.paired:
+        chosen = mates_of_doubtful_pairs(reads, summary, alignments, params.extend)
+        summary, alignments = look_again(params.third_look, chosen)
     return Aligned(reads, packed, summary, alignments, rescued=False)
 
 

@@ -32,8 +32,8 @@ from mapper.cuda.halving import Halves, in_halves
 from mapper.cuda.memory import Workspace, device_memory, free_share, result_memory
 from mapper.cuda.upload import bytes_on_device, upload
 from mapper.errors import DeviceMemoryError
-from mapper.extend.cuda import download_alignments, extend_loci
-from mapper.extend.doubt_cuda import doubtful_reads
+from mapper.extend.cuda import DeviceAlignments, download_alignments, extend_loci
+from mapper.extend.doubt_cuda import doubtful_reads, mates_of_doubtful_pairs
 from mapper.extend.merge_cuda import merge_on_device
 from mapper.extend.piece_plan import PiecePlan, plan_pieces
 from mapper.extend.pieces_cuda import align_pieces
@@ -58,9 +58,9 @@ from mapper.pair.insert_size import InsertSizeModel
 from mapper.pair.records import Names
 from mapper.pair.records_cuda import encode_on_device
 from mapper.parallel.map import map_in_threads
-from mapper.params import DEVICE_STREAMS, MapParams
+from mapper.params import DEVICE_STREAMS, MapParams, SeedParams
 from mapper.seed.anchors_cuda import download_long_packed, find_anchors, upload_long_reads
-from mapper.seed.cuda import download_packed, seed_reads, upload_reads
+from mapper.seed.cuda import DeviceSeeds, download_packed, seed_reads, upload_reads
 
 log = logging.getLogger(__name__)
 
@@ -395,21 +395,34 @@ def _align_at_once(
         extended = extend_loci(
             space, text_planes, on_device, longest, loci, seeds.read, params.extend, params.keep
         )
-    with stats.stage("seed"):
-        doubtful = doubtful_reads(
-            space, on_device, batches[0].paired, seeds.per_read.guarantee, extended, params.extend
-        )
-        seeds = seed_reads(space, fm, on_device, longest, params.second_look, doubtful)
-    if seeds.host_offsets[-1]:
+
+    def look_again(
+        how: SeedParams, doubtful: Any, found_name: str, merged_name: str
+    ) -> tuple[DeviceSeeds, DeviceAlignments]:
+        with stats.stage("seed"):
+            again = seed_reads(space, fm, on_device, longest, how, doubtful)
+        if not again.host_offsets[-1]:
+            return again, extended
         with stats.stage("chain"):
-            loci = find_loci(space, contigs, seeds)
+            loci = find_loci(space, contigs, again)
         with stats.stage("extend"):
             found = extend_loci(
-                space, text_planes, on_device, longest, loci, seeds.read, params.extend,
-                params.keep, "second_look",
+                space, text_planes, on_device, longest, loci, again.read, params.extend,
+                params.keep, found_name,
             )  # fmt: skip
-            extended = merge_on_device(space, extended, found, "both_looks")
-    if model is not None and batches[0].paired:
+            return again, merge_on_device(space, extended, found, merged_name)
+
+    paired = batches[0].paired
+    doubtful = doubtful_reads(
+        space, on_device, paired, seeds.per_read.guarantee, extended, params.extend
+    )
+    seeds, extended = look_again(params.second_look, doubtful, "second_look", "both_looks")
+    if paired:
+        doubtful = mates_of_doubtful_pairs(
+            space, on_device, seeds.per_read, extended, params.extend
+        )
+        seeds, extended = look_again(params.third_look, doubtful, "third_look", "all_looks")
+    if model is not None and paired:
         with stats.stage("rescue"):
             proposed = propose_loci(
                 space, text_planes, contigs, on_device, seeds, extended.batch, model,

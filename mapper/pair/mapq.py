@@ -6,7 +6,7 @@ another one. Each mismatch needed for that makes it about ten times less likely 
 shrinks with the number of alternatives and with the differences of the placement itself, for the
 read alone and for the pair. A read that speaks for itself is less sure where its alignments explain
 little of it. Only places that were found count: where seeds may have missed one that matters, the
-read has been seeded again (``extend/doubt.py``).
+read has been seeded again (``extend/doubt.py``); a pair that is in doubt even then is less sure.
 """
 
 from __future__ import annotations
@@ -125,6 +125,10 @@ EXPLAINED = 0.55
 """A read by itself is less sure in proportion if its alignments reach less than this share of the
 score of a perfect one: so divergent a read may have a place as good that no seed shows, or be of
 none (``benchmarks/results/accuracy.md``)."""
+
+TENTHS_IN_DOUBT = 8
+"""A pair that its third look (``extend/doubt.py``) has left in doubt keeps so many tenths of its
+quality: of the places that were never looked at one may be better."""
 
 _UNIT = 256
 _WEIGHTS = np.array([256, 205, 154, 102, 51, 21, 9, 4, 2, 1, 0])

@@ -35,6 +35,7 @@ from mapper.batch import (
     SeedSummary,
 )
 from mapper.cigar import D, X
+from mapper.extend.doubt import is_doubtful_pair
 from mapper.extend.filter import as_given, overlap
 from mapper.extend.ungapped import lowest_score
 from mapper.index.reference import NO_GROUPS
@@ -48,6 +49,7 @@ from mapper.pair.mapq import (
     PRIMARY,
     SECONDARY,
     SUPPLEMENTARY,
+    TENTHS_IN_DOUBT,
     UNUSED,
     assign_mapq,
     cost_of_rivals,
@@ -565,6 +567,13 @@ def place_template(names, name_offsets, base_offsets, seeds, alignments, ranking
                 rivals_cost, proper[read + mate], plain_mapq[: end - first],
             )  # fmt: skip
         _limit_mapq(alignments, first, end, sub_score, plain_mapq, mapq)
+    if (
+        paired
+        and proper[read]
+        and is_doubtful_pair(base_offsets, alignments, seeds.guarantee, seeds.thinned, read, scores)
+    ):
+        for i in range(offsets[read], offsets[read + 2]):
+            mapq[i] = np.uint8(np.int64(mapq[i]) * TENTHS_IN_DOUBT // 10)
 
 
 @driver

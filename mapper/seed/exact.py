@@ -295,14 +295,19 @@ def resolve_anchors(params: AnchorParams, text_len: int) -> AnchorParams:
     return params._replace(seed_len=params.seed_len or min(max(once + 3, 13), 17))
 
 
-def resolve_both(params: MapParams, text_len: int) -> MapParams:
-    """Fill in the seed lengths of both looks; those of the second are not the longer ones."""
+def resolve_all(params: MapParams, text_len: int) -> MapParams:
+    """Fill in the seed lengths of all looks; those of later ones are not the longer ones."""
     second = resolve_anchors(params.long.second_look, text_len)
     params = params._replace(long=params.long._replace(second_look=second))
     seed = resolve(params.seed, text_len)
-    second_look = resolve(params.second_look, text_len)
-    shorter = min(seed.seed_len, second_look.seed_len)
-    return params._replace(seed=seed, second_look=second_look._replace(seed_len=shorter))
+
+    def again(look: SeedParams) -> SeedParams:
+        look = resolve(look, text_len)
+        return look._replace(seed_len=min(seed.seed_len, look.seed_len))
+
+    return params._replace(
+        seed=seed, second_look=again(params.second_look), third_look=again(params.third_look)
+    )
 
 
 @core

@@ -10,7 +10,7 @@ from mapper.jit.accelerate import driver
 from mapper.mapping.stages import align_long_reads
 from mapper.mapping.stats import RunStats
 from mapper.params import PRESETS, SHARES, MapParams
-from mapper.seed.exact import resolve_both
+from mapper.seed.exact import resolve_all
 from tests.helpers.read_batches import genome_of, mutated, random_letters, reads_of
 from tests.helpers.stage_batches import index_of
 
@@ -50,6 +50,6 @@ def test_more_copies_of_a_repeat_are_aligned_for_shorter_reads(
     copies = [mutated(rng, unit, 0.02) for _ in range(12)]
     text = "".join(random_letters(rng, 300) + copy for copy in copies)
     index = index_of(genome_of([text]))
-    params = resolve_both(MapParams(long=PRESETS["ont"]), index.fm.n_rows - 1)
+    params = resolve_all(MapParams(long=PRESETS["ont"]), index.fm.n_rows - 1)
     found = align_long_reads(index, reads_of([copies[7]]), params, RunStats()).alignments
     assert found.alignment_offsets[1] == expected

@@ -7,7 +7,7 @@ import numpy as np
 from mapper.mapping.stages import align_long_reads
 from mapper.mapping.stats import RunStats
 from mapper.params import PRESETS, MapParams
-from mapper.seed.exact import resolve_both
+from mapper.seed.exact import resolve_all
 from tests.helpers.read_batches import genome_of, random_letters, reads_of
 from tests.helpers.stage_batches import index_of
 
@@ -18,7 +18,7 @@ def test_the_most_alignments_of_a_read_depend_on_no_other_read() -> None:
     text = random_letters(rng, 40_000)
     gap = "N" * 100
     index = index_of(genome_of([text[:20_000] + gap + "A" * 85 + gap + text[20_000:]]))
-    params = resolve_both(MapParams(long=PRESETS["ont"]), index.fm.n_rows - 1)
+    params = resolve_all(MapParams(long=PRESETS["ont"]), index.fm.n_rows - 1)
     many = text[:1500] + "A" * 9000
     alone, beside = (
         align_long_reads(index, reads_of(reads), params, RunStats()).alignments

@@ -20,7 +20,7 @@ from mapper.mapping.stages import LongChained, extend_long_reads, long_reads_of,
 from mapper.mapping.stats import ON_CPU, RunStats
 from mapper.params import PRESETS, MapParams, TwoPieceScoring
 from mapper.seed.cpu import find_anchors
-from mapper.seed.exact import resolve_both
+from mapper.seed.exact import resolve_all
 from mapper.seed.pack import pack_reads
 from tests.helpers.mapping_runs import build_index, map_to
 from tests.helpers.read_batches import Genome, genome_of, mutated, random_letters, reads_of
@@ -65,7 +65,7 @@ def index(genome: Genome) -> Index:
 
 
 def params_of(index: Index, preset: str) -> MapParams:
-    return resolve_both(MapParams(long=PRESETS[preset]), index.fm.n_rows - 1)
+    return resolve_all(MapParams(long=PRESETS[preset]), index.fm.n_rows - 1)
 
 
 def long_reads(genome: Genome, seed: int, n: int) -> ReadBatch:

@@ -19,7 +19,7 @@ from mapper.mapping.stats import RunStats
 from mapper.pair.insert_size import model_from
 from mapper.params import ExtendParams, MapParams
 from mapper.seed.cpu import seed_reads
-from mapper.seed.exact import resolve_both
+from mapper.seed.exact import resolve_all
 from mapper.seed.pack import pack_reads
 from tests.helpers.alignment_views import alignments_of, loci_of
 from tests.helpers.read_batches import Genome, genome_of, random_letters, reads_of
@@ -38,7 +38,7 @@ def check_equal(ours, theirs) -> None:
 
 def resolved(index: Index, params: MapParams | None = None) -> MapParams:
     params = params or MapParams()
-    return resolve_both(params, index.fm.n_rows - 1)
+    return resolve_all(params, index.fm.n_rows - 1)
 
 
 @pytest.fixture(scope="module")

@@ -18,6 +18,7 @@ from mapper.pair.mapq import (
     PRIMARY,
     SECONDARY,
     SUPPLEMENTARY,
+    TENTHS_IN_DOUBT,
     chance_cap,
     cost_of_rivals,
     lead_quality,
@@ -289,6 +290,25 @@ def test_a_read_of_few_seeds_is_not_sure_by_itself() -> None:
     assert qualities(False, [0], single) == [MAX_MAPQ]
     assert qualities(True, [0, 0], pair) == [MAX_MAPQ, MAX_MAPQ]  # each vouches for the other
     assert qualities(True, [0, 7], apart, False) == [FEW_SEEDS_QUALITY, MAX_MAPQ]
+
+
+def test_a_pair_that_is_still_in_doubt_is_less_sure() -> None:
+    def qualities(guarantee: int, thinned: list[bool], *others: Placed) -> list[int]:
+        reads = [[at(1000, 95), *others], [at(1300, 95, strand=1), at(81000, 95, strand=1)]]
+        seeds = no_seeds(2)._replace(guarantee=np.full(2, guarantee, np.int32))
+        seeds.thinned[:] = thinned
+        batch = reads_of(["A" * 100] * 2, paired=True)
+        found = place(batch, seeds, batch_of_placed(reads), FR)
+        assert found.proper.all()
+        return found.mapq[found.primary].tolist()
+
+    tie = at(70000, 95)
+    sure = qualities(9, [True, True], tie)  # nothing can be hidden
+    assert min(sure) >= PAIR_BOOST // 2
+    assert qualities(0, [True, False], tie) == sure
+    assert qualities(0, [True, True], tie) == [q * TENTHS_IN_DOUBT // 10 for q in sure]
+    # The first mate can tell its place by itself.
+    assert qualities(0, [True, True]) == qualities(9, [True, True])
 
 
 def test_a_read_that_is_little_explained_is_less_sure() -> None:

@@ -21,7 +21,7 @@ from mapper.pair.insert_size import model_from
 from mapper.pair.placement import n_recorded, tally, tally_encoded
 from mapper.pair.records import make_names
 from mapper.params import LONG_CS, SHORT_CS, MapParams, RecordParams
-from mapper.seed.exact import resolve_both
+from mapper.seed.exact import resolve_all
 from tests.helpers.read_batches import genome_of, mutated, random_letters, reads_of
 from tests.helpers.stage_batches import index_of, small_genome, some_pairs, some_reads
 
@@ -69,7 +69,7 @@ def check(index: Index, batches: list[ReadBatch], record: RecordParams, group: s
     """Compare the records of batches that are aligned as one."""
     from mapper.mapping.stages_cuda import DeviceStages
 
-    params = resolve_both(MapParams(record=record), index.fm.n_rows - 1)
+    params = resolve_all(MapParams(record=record), index.fm.n_rows - 1)
     names = make_names(index.contigs, group)
     stages = DeviceStages(index, [0], n_streams=1)
     names_on = stages.device_names(names._replace(read_group=np.zeros(0, np.uint8))).on
@@ -140,7 +140,7 @@ def test_of_a_batch_in_halves_the_host_makes_the_records(
     monkeypatch.setattr(stages_cuda, "_align_at_once", limited)
     reads = pairs(genome, 8)
     batches = [slice_reads(reads, 0, 10), slice_reads(reads, 10, 16)]
-    params = resolve_both(MapParams(), index.fm.n_rows - 1)
+    params = resolve_all(MapParams(), index.fm.n_rows - 1)
     names = make_names(index.contigs, "")
     stages = stages_cuda.DeviceStages(index, [0], n_streams=1)
     halved, whole = stages.align_batches(
@@ -169,7 +169,7 @@ def test_without_memory_for_records_the_host_makes_them(
 
     monkeypatch.setattr(stages_cuda, "encode_on_device", full)
     caplog.set_level("INFO", logger=stages_cuda.__name__)
-    params = resolve_both(MapParams(), index.fm.n_rows - 1)
+    params = resolve_all(MapParams(), index.fm.n_rows - 1)
     stages = stages_cuda.DeviceStages(index, [0], n_streams=1)
     names_on = stages.device_names(make_names(index.contigs, "")).on
     reads = pairs(genome, 6)

@@ -10,7 +10,7 @@ import pytest
 from mapper.batch import SeedBatch
 from mapper.params import IndexParams, MapParams, SeedParams
 from mapper.seed.cpu import seed_reads
-from mapper.seed.exact import disjoint_start, n_disjoint, resolve, resolve_both
+from mapper.seed.exact import disjoint_start, n_disjoint, resolve, resolve_all
 from tests.helpers.read_batches import Genome, genome_of, mutated, packed_reads, random_letters
 from tests.naive.seeds import all_diagonals, diagonals, occurrences, opposite, oriented
 
@@ -340,7 +340,7 @@ def test_the_second_look_finds_what_shares_one_short_run_of_bases() -> None:
     """Its seeds start every third base: a run three bases short of two seeds is in one of them."""
     rng = np.random.default_rng(13)
     genome = genome_of([random_letters(rng, 5000)])
-    params = resolve_both(MapParams(), len(genome.text))
+    params = resolve_all(MapParams(), len(genome.text))
     first, again = params.seed, params.second_look
     assert again.seed_len <= first.seed_len
     run = again.seed_len + again.dense_step - 1
