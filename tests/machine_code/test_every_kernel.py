@@ -35,8 +35,8 @@ def seeding_and_chaining():
     from mapper.chain.cuda import _chain
     from mapper.cuda.worklist import Lists, Pool, _choose, _number, _scan_groups, _sum_groups
     from mapper.extend.cuda_kernels import PerLocus, align_ungapped
-    from mapper.extend.doubt_cuda import _doubt
-    from mapper.seed.cuda import DeviceReads, _gather, _pack
+    from mapper.extend.doubt_cuda import _doubt, _doubt_pairs
+    from mapper.seed.cuda import DeviceReads, PerRead, _gather, _pack
 
     reads = types.NamedTuple([U1, I8, array(np.uint64, 2), I8], DeviceReads)
     lists = types.NamedTuple([I8, array(np.int32, 2)], Lists)
@@ -48,7 +48,10 @@ def seeding_and_chaining():
     yield _number, [lists, NUMBER]
     yield _choose, [lists, U1, NUMBER, pool]
     yield _gather, [NUMBER, pool, SEEDS, I8, SEEDS, I4]
-    yield _doubt, [reads, ALIGNMENTS, I4, type_of(True), type_of(ExtendParams()), NUMBER, U1]
+    scores = type_of(ExtendParams())
+    yield _doubt, [reads, ALIGNMENTS, I4, type_of(True), scores, NUMBER, U1]
+    seeds = types.NamedTuple([I4, U1], PerRead)
+    yield _doubt_pairs, [reads, ALIGNMENTS, seeds, scores, NUMBER, U1]
     yield _chain, [bounds, SEEDS, LOCI, NUMBER]
     yield _sum_groups, [I4, NUMBER, I8]
     yield _scan_groups, [I4, NUMBER, I8, I8]
