@@ -570,6 +570,7 @@ def place_template(names, name_offsets, base_offsets, seeds, alignments, ranking
     if (
         paired
         and proper[read]
+        and not len(groups)  # places in other groups, as on ALT contigs, are no rivals
         and is_doubtful_pair(base_offsets, alignments, seeds.guarantee, seeds.thinned, read, scores)
     ):
         for i in range(offsets[read], offsets[read + 2]):

@@ -8,6 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from mapper.index.reference import NO_GROUPS
 from mapper.pair.insert_size import InsertSizeModel, assumed_model, model_from
 from mapper.pair.mapq import (
     EXPLAINED,
@@ -293,12 +294,14 @@ def test_a_read_of_few_seeds_is_not_sure_by_itself() -> None:
 
 
 def test_a_pair_that_is_still_in_doubt_is_less_sure() -> None:
-    def qualities(guarantee: int, thinned: list[bool], *others: Placed) -> list[int]:
+    def qualities(
+        guarantee: int, thinned: list[bool], *others: Placed, groups: np.ndarray = NO_GROUPS
+    ) -> list[int]:
         reads = [[at(1000, 95), *others], [at(1300, 95, strand=1), at(81000, 95, strand=1)]]
         seeds = no_seeds(2)._replace(guarantee=np.full(2, guarantee, np.int32))
         seeds.thinned[:] = thinned
         batch = reads_of(["A" * 100] * 2, paired=True)
-        found = place(batch, seeds, batch_of_placed(reads), FR)
+        found = place(batch, seeds, batch_of_placed(reads), FR, groups)
         assert found.proper.all()
         return found.mapq[found.primary].tolist()
 
@@ -309,6 +312,8 @@ def test_a_pair_that_is_still_in_doubt_is_less_sure() -> None:
     assert qualities(0, [True, True], tie) == [q * TENTHS_IN_DOUBT // 10 for q in sure]
     # The first mate can tell its place by itself.
     assert qualities(0, [True, True]) == qualities(9, [True, True])
+    # With groups of contigs the next best may be no rival.
+    assert qualities(0, [True, True], tie, groups=np.zeros(1, np.int32)) == sure
 
 
 def test_a_read_that_is_little_explained_is_less_sure() -> None:
