@@ -7,10 +7,10 @@ many differences may have a better place that shares no such seed with it: these
 second time, with overlapping seeds, higher limits and hence many more places. They are few of the
 reads of a sample close to its reference, and many where it is far.
 
-In arrays of repeats even the second look misses copies. A pair of mates that both have other places
-about as good is placed by the distance of the two, which says little while some copies are unseen:
-such pairs, a few in a thousand, are looked at a third time, and those that are still in doubt have
-a lower quality (``pair/mapq.py``).
+In arrays of repeats even the second look misses copies. Where both mates have several places about
+as good, the insert size chooses the pair, and it chooses wrongly if the true pair was not located.
+Such pairs are seeded a third time. If places may still be missing, the mapping quality is lowered
+(``TENTHS_IN_DOUBT`` in ``pair/mapq.py``).
 """
 
 from __future__ import annotations

@@ -127,8 +127,8 @@ score of a perfect one: so divergent a read may have a place as good that no see
 none (``benchmarks/results/accuracy.md``)."""
 
 TENTHS_IN_DOUBT = 8
-"""A pair that its third look (``extend/doubt.py``) has left in doubt keeps so many tenths of its
-quality: of the places that were never looked at one may be better."""
+"""Mapping qualities of a pair that is in doubt after its third look (``extend/doubt.py``) are
+multiplied by this many tenths: a place that was not located may be better."""
 
 _UNIT = 256
 _WEIGHTS = np.array([256, 205, 154, 102, 51, 21, 9, 4, 2, 1, 0])
