@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mapper.extend.block_losses import fill_losses, forget_losses
+from mapper.extend.block_losses import fill_losses, forget_losses, least_lost
 from mapper.extend.ungapped import lowest_ungapped, ungapped_score
 from mapper.extend.wavefront import CELLS_FULL
 from mapper.jit.accelerate import core
-from mapper.jit.lanes import lanes_meet
+from mapper.jit.lanes import lanes_meet, takes_vectors
 
 
 @core
@@ -107,6 +107,58 @@ def bound_side(read_planes, read_word, read_len, text_planes, diagonal, window_s
     return max(most, np.int64(0)), insertions, deletions
 
 
+@core
+def _least_lost_on_side(read_planes, read_word, read_len, text_planes, diagonal, window_start,
+                        window_end, ungapped, forward, most, floor, enough, params,
+                        penalties):  # fmt: skip
+    """Bound from below what one side loses of a perfect one, with gaps or without (doubled).
+
+    `most` and `floor` are those of :func:`gapped_bounds`.
+    """
+    corner, room, without = ungapped.anchor_start, ungapped.anchor_start, ungapped.left
+    if forward:
+        corner, room, without = ungapped.anchor_end, read_len - ungapped.anchor_end, ungapped.right
+    insertions, deletions = longest_gaps(most - floor, params)
+    if deletions == 0:
+        return perfect_side(room, params) - without
+    reach = max(insertions, deletions)
+    if diagonal - reach < window_start or diagonal + reach > window_end - read_len:
+        return np.int64(0)
+    return least_lost(
+        read_planes, read_word, read_len, text_planes, diagonal, corner, forward, insertions,
+        deletions, penalties, 2 * params.end_bonus, enough,
+    )  # fmt: skip
+
+
+@core
+def is_hopeless(read_planes, read_word, read_len, text_planes, diagonal, window_start, window_end,
+                ungapped, target, params, penalties):  # fmt: skip
+    """Return True if the two sides of an ungapped alignment lose too much together.
+
+    Of most loci that are old copies of a repeat this is enough to say that no gap brings them above
+    the target.
+    """
+    most_left, left_floor, most_right, right_floor = gapped_bounds(
+        ungapped, read_len, target, params
+    )
+    if most_left <= left_floor and most_right <= right_floor:
+        return True
+    anchor = 2 * params.match * (ungapped.anchor_end - ungapped.anchor_start)
+    left_over = perfect_side(ungapped.anchor_start, params) + anchor - target
+    left_over += perfect_side(read_len - ungapped.anchor_end, params)
+    right_first = ungapped.anchor_start < read_len - ungapped.anchor_end
+    for side in range(2):
+        forward = (side == 0) == right_first  # the longer one first
+        left_over -= _least_lost_on_side(
+            read_planes, read_word, read_len, text_planes, diagonal, window_start, window_end,
+            ungapped, forward, most_right if forward else most_left,
+            right_floor if forward else left_floor, left_over, params, penalties,
+        )  # fmt: skip
+        if left_over <= 0:
+            return True
+    return False
+
+
 class Bounds(NamedTuple):
     """What gaps can bring on the two sides of an anchor, and which diagonals they may visit."""
 
@@ -120,6 +172,10 @@ class Bounds(NamedTuple):
     """Doubled objective that the right side has to exceed: the target takes it."""
 
 
+_NOTHING = 2**30
+"""``Bounds.right_floor`` that no side exceeds."""
+
+
 @core
 def bound_sides(read_planes, read_word, read_len, text_planes, diagonal, window_start, window_end,
                 ungapped, target, params, penalties, n_penalties, losses, lanes):  # fmt: skip
@@ -127,6 +183,12 @@ def bound_sides(read_planes, read_word, read_len, text_planes, diagonal, window_
 
     `losses` gets what :func:`mapper.extend.wavefront.extend_side` needs.
     """
+    if takes_vectors(lanes) and is_hopeless(
+        read_planes, read_word, read_len, text_planes, diagonal, window_start, window_end, ungapped,
+        target, params, penalties,
+    ):  # fmt: skip
+        none = np.int64(0)
+        return Bounds(none, none, none, none, none, none, np.int64(_NOTHING))
     anchor = 2 * params.match * (ungapped.anchor_end - ungapped.anchor_start)
     most_left, left_floor, most_right, right_floor = gapped_bounds(
         ungapped, read_len, target, params

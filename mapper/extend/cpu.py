@@ -7,7 +7,7 @@ import numpy as np
 from mapper.batch import AlignmentBatch, LocusBatch, PackedReads, ReadBatch
 from mapper.batch_ops import longest_row
 from mapper.extend.banded_screen import new_banded_screen
-from mapper.extend.filter import keep_counting, keep_distinct
+from mapper.extend.filter import keep_counting, keep_distinct_by_place
 from mapper.extend.read import (
     FOUND_TYPES,
     OPS_FULL,
@@ -17,6 +17,7 @@ from mapper.extend.read import (
     locus_key,
     order_loci,
     scratch_sizes,
+    spell_ungapped,
 )
 from mapper.extend.ungapped_words import align_row_by_words, new_word_scratch
 from mapper.extend.wavefront import CELLS_FULL, new_wavefronts, wavefront_penalties
@@ -81,10 +82,19 @@ def _extend_reads(text_planes, base_offsets, planes, word_offsets, loci, params,
                 raise RuntimeError("wavefronts larger than any read's: a bug in fmwave")
             if n_found == OPS_FULL:
                 read_ops = np.empty(2 * len(read_ops), np.uint32)
-        n_kept = keep_distinct(found, scratch.kept, n_found, ONE_LANE)
+        n_kept = keep_distinct_by_place(found, scratch.kept, n_found, scratch.order, scratch.keys)
         n_kept = keep_counting(found, scratch.kept, n_kept, read_len, 1, keep, ONE_LANE)
         for i in range(n_kept):
             row = scratch.kept[i]
+            start, end = found.cigar_start[row], found.cigar_end[row]
+            ops = read_ops
+            if start == end:  # without gaps: not spelt yet
+                ops = scratch.ops
+                n_ops = spell_ungapped(
+                    text_planes, planes, word_offsets[read], read_len, found, row,
+                    scratch.positions, ops,
+                )  # fmt: skip
+                start, end = np.int64(0), np.int64(n_ops)
             out.strand[total] = found.strand[row]
             out.ref_id[total] = found.ref_id[row]
             out.text_start[total] = found.text_start[row]
@@ -93,12 +103,11 @@ def _extend_reads(text_planes, base_offsets, planes, word_offsets, loci, params,
             out.query_end[total] = found.query_end[row]
             out.score[total] = found.score[row]
             out.edit_distance[total] = found.edit_distance[row]
-            start, end = found.cigar_start[row], found.cigar_end[row]
             if n_cigar_ops + end - start > len(cigar_ops):
                 cigar_ops = grown(cigar_ops, 2 * (n_cigar_ops + end - start))
             out.cigar_start[total] = n_cigar_ops
             for op in range(start, end):  # a slice would take seconds to compile
-                cigar_ops[n_cigar_ops] = read_ops[op]
+                cigar_ops[n_cigar_ops] = ops[op]
                 n_cigar_ops += 1
             out.cigar_end[total] = n_cigar_ops
             total += 1

@@ -22,7 +22,7 @@ import numpy as np
 
 from mapper.jit.accelerate import core
 from mapper.jit.intrinsics import popcount
-from mapper.jit.lanes import lane_mask, lanes_meet
+from mapper.jit.lanes import ONE_LANE, lane_mask, lanes_meet
 from mapper.params import SHARES
 
 REDUNDANT_OVERLAP = 0.9
@@ -121,6 +121,115 @@ def keep_distinct(found, kept, n_found, lanes):
                 kept[n_kept] = candidate
             n_kept += 1
         lanes_meet(lanes)
+    return n_kept
+
+
+@core
+def sort_descending(keys, n):
+    """Sort the first `n` keys (int64), which are distinct, the highest first (Shell's sort)."""
+    gap = np.int64(1)
+    while 3 * gap + 1 < n:
+        gap = 3 * gap + 1
+    while gap > 0:
+        for i in range(gap, n):
+            key = keys[i]
+            j = np.int64(i)
+            while j >= gap and keys[j - gap] < key:
+                keys[j] = keys[j - gap]
+                j -= gap
+            keys[j] = key
+        gap //= 3
+
+
+@core
+def _sort_best_first(found, kept, n_found, spare):
+    """Sort rows as :func:`keep_distinct` does, equals in the order found, by merging."""
+    width = np.int64(1)
+    while width < n_found:
+        first = np.int64(0)
+        while first + width < n_found:
+            middle, end = first + width, min(first + 2 * width, np.int64(n_found))
+            if comes_before(found, kept[middle], found, kept[middle - 1]):
+                for i in range(width):
+                    spare[i] = kept[first + i]
+                left, right, to = np.int64(0), middle, first
+                while left < width and right < end:
+                    if comes_before(found, kept[right], found, spare[left]):
+                        kept[to] = kept[right]
+                        right += 1
+                    else:
+                        kept[to] = spare[left]
+                        left += 1
+                    to += 1
+                while left < width:
+                    kept[to] = spare[left]
+                    left += 1
+                    to += 1
+            first = end
+        width *= 2
+
+
+FEW_COMPARED = 12
+"""So few alignments of a read are compared each with every other."""
+
+_RANK_BITS = 20
+_MOST_RANKS = 1 << _RANK_BITS
+
+
+@core
+def keep_distinct_by_place(found, kept, n_found, spare, places):
+    """Do what :func:`keep_distinct` does, on the CPU: compare only alignments that overlap.
+
+    Reads of repeats have hundreds of alignments, hardly two of which lie at the same place.
+
+    Parameters
+    ----------
+    spare, places
+        int32 and int64 workspace for `n_found` items each.
+    """
+    if n_found <= FEW_COMPARED or n_found > _MOST_RANKS:
+        return keep_distinct(found, kept, n_found, ONE_LANE)
+    _sort_best_first(found, kept, n_found, spare)
+    # An item of places: the start of an alignment, its rank among all, and whether it stays.
+    longest = np.int64(0)
+    for rank in range(n_found):
+        row = kept[rank]
+        places[rank] = ((found.text_start[row] << _RANK_BITS) | rank) << 1
+        longest = max(longest, found.text_end[row] - found.text_start[row])
+    sort_descending(places, n_found)
+    rank_mask = np.int64(_MOST_RANKS - 1)
+    for i in range(n_found):
+        spare[(places[i] >> 1) & rank_mask] = i
+    n_redundant = np.int64(0)
+    for rank in range(n_found):
+        row = kept[rank]
+        here = np.int64(spare[rank])
+        redundant = False
+        # First those that begin before its end, then those that may reach to its start.
+        i = here - 1
+        while not redundant and i >= 0:
+            if places[i] >> (_RANK_BITS + 1) >= found.text_end[row]:
+                break
+            if places[i] & 1:
+                redundant = is_redundant(found, kept[(places[i] >> 1) & rank_mask], found, row)
+            i -= 1
+        reach = found.text_start[row] - longest
+        i = here + 1
+        while not redundant and i < n_found:
+            if places[i] >> (_RANK_BITS + 1) <= reach:
+                break
+            if places[i] & 1:
+                redundant = is_redundant(found, kept[(places[i] >> 1) & rank_mask], found, row)
+            i += 1
+        places[here] |= np.int64(not redundant)
+        n_redundant += redundant
+    n_kept = np.int64(n_found)
+    if n_redundant > 0:
+        n_kept = np.int64(0)
+        for rank in range(n_found):
+            if places[spare[rank]] & 1:
+                kept[n_kept] = kept[rank]
+                n_kept += 1
     return n_kept
 
 

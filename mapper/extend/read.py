@@ -14,7 +14,7 @@ from mapper.cigar import EQUAL
 from mapper.dna import n_words
 from mapper.extend.banded_screen import BandedScreen
 from mapper.extend.block_losses import BLOCK
-from mapper.extend.filter import as_given, overlap
+from mapper.extend.filter import as_given, overlap, sort_descending
 from mapper.extend.locus import Ungapped, align_gapped, align_ungapped, ungapped_ops
 from mapper.extend.ungapped import lowest_mate_score, ungapped_score
 from mapper.jit.accelerate import core
@@ -49,8 +49,8 @@ class ReadScratch(NamedTuple):
     """Workspace for one read; rows are its loci."""
 
     ungapped: np.ndarray  # int32 (n, 8): the fields of Ungapped
-    keys: np.ndarray  # int64: of the loci, for :func:`order_loci`
-    order: np.ndarray  # int32: loci by ungapped objective
+    keys: np.ndarray  # int64: of the loci, for :func:`order_loci`; then free
+    order: np.ndarray  # int32: loci by ungapped objective; free when they are aligned
     kept: np.ndarray  # int32: rows of Found, best first
     positions: np.ndarray  # int32
     losses: np.ndarray  # int32
@@ -138,18 +138,7 @@ def locus_key(row, locus, match):
 @core
 def order_loci(keys, order, n_loci):
     """Order loci as :func:`sort_loci` does, by their keys: a third of the time."""
-    gap = np.int64(1)
-    while 3 * gap + 1 < n_loci:
-        gap = 3 * gap + 1
-    while gap > 0:
-        for i in range(gap, n_loci):
-            key = keys[i]
-            j = np.int64(i)
-            while j >= gap and keys[j - gap] < key:
-                keys[j] = keys[j - gap]
-                j -= gap
-            keys[j] = key
-        gap //= 3
+    sort_descending(keys, n_loci)
     for i in range(n_loci):
         order[i] = _LOCUS - (keys[i] & _LOCUS)
 
@@ -163,6 +152,24 @@ def edit_distance_of(ops, n_ops):
         if op & 15 != EQUAL:
             distance = np.int32(distance + (op >> 4))
     return distance
+
+
+@core
+def spell_ungapped(text_planes, planes, read_word, read_len, found, row, positions, ops):
+    """Write the operations of an alignment that has none yet, and its edit distance.
+
+    Returns
+    -------
+    Number of operations.
+    """
+    word = read_word + n_words(read_len) * found.strand[row]
+    query_start, query_end = np.int64(found.query_start[row]), np.int64(found.query_end[row])
+    n_ops = ungapped_ops(
+        planes, word, text_planes, found.text_start[row] - query_start, query_start, query_end,
+        positions, ops, np.int32(0),
+    )  # fmt: skip
+    found.edit_distance[row] = edit_distance_of(ops, n_ops)
+    return n_ops
 
 
 @core
@@ -208,7 +215,8 @@ def extend_read(text_planes, planes, read_word, read_len, loci, first, n_loci, p
     Returns
     -------
     n_found, n_ops
-        Number of alignments, and of their operations. Instead of n_found OPS_FULL or
+        Number of alignments, and of their operations: those without gaps have none yet
+        (:func:`spell_ungapped`), as few of them are kept. Instead of n_found OPS_FULL or
         CELLS_FULL: nothing found holds, some workspace is too small.
     """
     n_strand_words = n_words(read_len)
@@ -239,11 +247,6 @@ def extend_read(text_planes, planes, read_word, read_len, loci, first, n_loci, p
         if doubled > best:
             best = doubled
             best_start, best_end = as_given(query_start, query_end, strand, read_len)
-        if n_ops == 0:
-            n_ops = ungapped_ops(
-                planes, word, text_planes, diagonal, query_start, query_end, scratch.positions,
-                scratch.ops, n_ops,
-            )  # fmt: skip
         if n_read_ops + n_ops > len(read_ops):
             return np.int64(OPS_FULL), n_read_ops
         for j in range(n_ops):

@@ -14,6 +14,7 @@ from mapper.extend.block_losses import (
     block_marks,
     byte_popcounts,
     marks_on,
+    unmatched_blocks,
 )
 from mapper.jit.lanes import ONE_LANE
 from tests.helpers.extension_sides import SCORINGS, Case, extend, random_case
@@ -57,6 +58,7 @@ def test_block_marks() -> None:
 def test_blocks_are_marked_by_all_diagonals(read_len: int) -> None:
     """Of a band, whatever its width and wherever it starts in a word."""
     rng = np.random.default_rng(read_len)
+    n_unmatched = 0
     for rate in (0, 0.05, 0.3):
         text = random_letters(rng, read_len + 60, "ACGTACGTACGTN")
         at = 20
@@ -70,6 +72,9 @@ def test_blocks_are_marked_by_all_diagonals(read_len: int) -> None:
                 marks = marks_on(
                     packed.planes, word, planes, at - width + 64 * word, 2 * width + 1, ONE_LANE
                 )
+                unmatched = unmatched_blocks(
+                    packed.planes, word, planes, at - width + 64 * word, 2 * width + 1
+                )
                 for block in range(min(8, read_len // 8 - 8 * word)):
                     start = 64 * word + 8 * block
                     expected = set().union(
@@ -81,6 +86,11 @@ def test_blocks_are_marked_by_all_diagonals(read_len: int) -> None:
                         )
                     )
                     assert marks_in(int(marks), block) == expected
+                    # Diagonals beside the band may match as well.
+                    if int(unmatched) >> (8 * block + 7) & 1:
+                        assert MATCHED not in expected
+                        n_unmatched += 1
+    assert n_unmatched > 0 or read_len < 8
 
 
 def test_byte_popcounts() -> None:

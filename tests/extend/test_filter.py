@@ -5,7 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mapper.extend.filter import keep_counting
+from mapper.extend.filter import (
+    FEW_COMPARED,
+    keep_counting,
+    keep_distinct,
+    keep_distinct_by_place,
+)
 from mapper.extend.read import FOUND_TYPES, Found
 from mapper.jit.lanes import ONE_LANE
 from mapper.pair.insert_size import model_from
@@ -81,6 +86,36 @@ def random_read(rng: np.random.Generator, most: int) -> list[Placed]:
         score = max(19, end - start - lost)
         read.append(Placed(strand, 0, place, place + end - start, start, end, score, READ_LEN))
     return sorted(read, key=lambda p: (-p.score, p.strand, p.start))
+
+
+def found_at_random(rng: np.random.Generator, n: int, span: int) -> Found:
+    """Return alignments within `span` bases of the text, many of them more or less the same."""
+    found = Found(*(np.zeros(n, np.dtype(t)) for t in FOUND_TYPES))
+    found.strand[:] = rng.integers(0, 2, n)
+    found.ref_id[:] = rng.integers(0, 2, n)
+    found.query_start[:] = rng.choice([0, 3, 50], n)
+    found.query_end[:] = rng.choice([90, 145, 150], n)
+    found.text_start[:] = rng.integers(0, span, n)
+    gaps = rng.choice([-5, 0, 0, 0, 40], n)
+    found.text_end[:] = found.text_start + found.query_end - found.query_start + gaps
+    found.score[:] = rng.integers(30, 30 + rng.integers(1, 100), n)
+    return found
+
+
+@pytest.mark.parametrize("span", [40, 1000, 10**12])
+def test_distinct_ones_are_found_by_their_places(span: int) -> None:
+    rng = np.random.default_rng(span)
+    n_dropped = 0
+    for n in (0, 1, FEW_COMPARED, *range(FEW_COMPARED + 1, FEW_COMPARED + 40), 300, 301):
+        found = found_at_random(rng, n, span)
+        rows = np.arange(n, dtype=np.int32)
+        n_kept = keep_distinct(found, rows, n, ONE_LANE)
+        kept = np.arange(n, dtype=np.int32)
+        spare, places = np.empty(n, np.int32), np.empty(n, np.int64)
+        assert keep_distinct_by_place(found, kept, n, spare, places) == n_kept
+        assert kept[:n_kept].tolist() == rows[:n_kept].tolist()
+        n_dropped += n - n_kept
+    assert (n_dropped > 100) == (span < 10**12)
 
 
 def test_what_stays_is_what_the_rule_says() -> None:
