@@ -5,12 +5,17 @@ Few reads have any: the rows of all others are copied in one piece from one such
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from mapper.batch import AlignmentBatch
-from mapper.extend.filter import comes_before, is_redundant
+from mapper.extend.filter import comes_before, is_redundant, keep_distinct_by_place
 from mapper.jit.accelerate import core, driver
 from mapper.jit.intrinsics import trailing_zeros
+
+FEW_MERGED = 32
+"""So few rows of a read, of both batches, are compared each with those of the other."""
 
 
 @core
@@ -90,6 +95,56 @@ def merged_order(before, first, end, rescued, new_first, new_end, order):
     return n_kept, n_ops
 
 
+class _Places(NamedTuple):
+    """Workspace for the rows of one read of both batches: what tells where they lie, and more."""
+
+    strand: np.ndarray  # uint8
+    ref_id: np.ndarray  # int32
+    text_start: np.ndarray  # int64
+    text_end: np.ndarray  # int64
+    query_start: np.ndarray  # int32
+    query_end: np.ndarray  # int32
+    score: np.ndarray  # int32
+    kept: np.ndarray  # int32
+    spare: np.ndarray  # int32
+    keys: np.ndarray  # int64
+
+
+def _new_places(n: int) -> _Places:
+    types = ("u1", "i4", "i8", "i8", "i4", "i4", "i4", "i4", "i4", "i8")
+    return _Places(*(np.empty(n, np.dtype(t)) for t in types))
+
+
+@core
+def _take_places(source, first, end, places, to):
+    """Copy rows first:end to `to` and on."""
+    for i in range(end - first):
+        places.strand[to + i] = source.strand[first + i]
+        places.ref_id[to + i] = source.ref_id[first + i]
+        places.text_start[to + i] = source.text_start[first + i]
+        places.text_end[to + i] = source.text_end[first + i]
+        places.query_start[to + i] = source.query_start[first + i]
+        places.query_end[to + i] = source.query_end[first + i]
+        places.score[to + i] = source.score[first + i]
+        places.kept[to + i] = to + i
+
+
+@core
+def _merged_order_of_many(before, first, end, rescued, new_first, new_end, places, order):
+    """Do what :func:`merged_order` does, on the CPU, for reads with hundreds of rows.
+
+    Rows of one batch are not redundant, so it is the order of all of them, `before` first.
+    """
+    n_old, n = end - first, end - first + new_end - new_first
+    _take_places(before, first, end, places, np.int64(0))
+    _take_places(rescued, new_first, new_end, places, n_old)
+    n_kept = keep_distinct_by_place(places, places.kept, n, places.spare, places.keys)
+    for i in range(n_kept):
+        row = np.int64(places.kept[i])
+        order[i] = first + row if row < n_old else ~(new_first + row - n_old)
+    return n_kept
+
+
 @core
 def copy_in_order(before, rescued, order, n_rows, target, row, op):
     """Copy the rows that :func:`merged_order` has left; return what lies behind, as `copy_rows`."""
@@ -103,7 +158,7 @@ def copy_in_order(before, rescued, order, n_rows, target, row, op):
 
 
 @driver
-def _merge(before, rescued, order, out):
+def _merge(before, rescued, places, order, out):
     """Fill `out`, which has room for the rows of both; return how many rows it has."""
     old, new = before.alignment_offsets, rescued.alignment_offsets
     n_reads = len(old) - 1
@@ -119,9 +174,14 @@ def _merge(before, rescued, order, out):
             out.alignment_offsets[read] = old[read] + shift
         row, op = copy_rows(before, old[first_of_run], old[read], out, row, op)
         if read < n_reads:
-            n_kept, _ = merged_order(
-                before, old[read], old[read + 1], rescued, new[read], new[read + 1], order
-            )
+            first, end = old[read], old[read + 1]
+            new_first, new_end = new[read], new[read + 1]
+            if end - first + new_end - new_first > FEW_MERGED:
+                n_kept = _merged_order_of_many(
+                    before, first, end, rescued, new_first, new_end, places, order
+                )
+            else:
+                n_kept, _ = merged_order(before, first, end, rescued, new_first, new_end, order)
             row, op = copy_in_order(before, rescued, order, n_kept, out, row, op)
             read += 1
             out.alignment_offsets[read] = row
@@ -148,7 +208,7 @@ def merge_alignments(before: AlignmentBatch, rescued: AlignmentBatch) -> Alignme
     )
     n_ops = len(before.cigar_ops) + len(rescued.cigar_ops)
     out = _room(before, len(before.strand) + len(rescued.strand), n_ops)
-    n = _merge(before, rescued, np.empty(most, np.int64), out)
+    n = _merge(before, rescued, _new_places(most), np.empty(most, np.int64), out)
     columns = [column[:n] for column in out[1:9]]
     ends = out.cigar_offsets[: n + 1]
     return AlignmentBatch._make((out.alignment_offsets, *columns, ends, out.cigar_ops[: ends[-1]]))
