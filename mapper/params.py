@@ -82,7 +82,7 @@ SECOND_LOOK = SeedParams(
 )
 """Seeds of the second look, which reads in doubt get (``extend/doubt.py``)."""
 
-THIRD_LOOK = SECOND_LOOK._replace(max_occ=512, max_hits=512)
+THIRD_LOOK = SECOND_LOOK._replace(max_occ=1024, max_hits=1024)
 """Seeds of the third look, which pairs in doubt get."""
 
 
