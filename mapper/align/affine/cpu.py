@@ -294,8 +294,8 @@ def _bound_by_band(pair, letters, ends, penalties, rows, centre, s, bound):
 def penalty_worth(pair):
     """Return the penalty up to which wavefronts are faster than a band of the matrix.
 
-    Measured with penalties 2, 3, 1: both took as long at about 50 for 150 bases, 65 for 300, 100 for
-    500, 165 for 1,000, 540 for 3,000, 1,680 for 10,000.
+    Measured with penalties 2, 3, 1: both took as long at about 50 for 150 bases, 65 for 300, 100
+    for 500, 165 for 1,000, 540 for 3,000, 1,680 for 10,000.
     """
     return max(np.int64(50), (pair.query_len + pair.ref_len) * 17 // 200)
 
