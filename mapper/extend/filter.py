@@ -205,7 +205,7 @@ def keep_distinct_by_place(found, kept, n_found, spare, places):
         row = kept[rank]
         here = np.int64(spare[rank])
         redundant = False
-        # First those that begin before its end, then those that may reach to its start.
+        # Kept alignments that start at or behind its start, up to its end.
         i = here - 1
         while not redundant and i >= 0:
             if places[i] >> (_RANK_BITS + 1) >= found.text_end[row]:
@@ -213,6 +213,7 @@ def keep_distinct_by_place(found, kept, n_found, spare, places):
             if places[i] & 1:
                 redundant = is_redundant(found, kept[(places[i] >> 1) & rank_mask], found, row)
             i -= 1
+        # Kept alignments that start at or before its start, back to the longest that can overlap.
         reach = found.text_start[row] - longest
         i = here + 1
         while not redundant and i < n_found:
