@@ -11,6 +11,7 @@ import numpy as np
 
 from mapper.batch import AlignmentBatch
 from mapper.extend.filter import comes_before, is_redundant, keep_distinct_by_place
+from mapper.extend.read import FOUND_TYPES, Found
 from mapper.jit.accelerate import core, driver
 from mapper.jit.intrinsics import trailing_zeros
 
@@ -95,52 +96,41 @@ def merged_order(before, first, end, rescued, new_first, new_end, order):
     return n_kept, n_ops
 
 
-class _Places(NamedTuple):
-    """Workspace for the rows of one read of both batches: what tells where they lie, and more."""
+class _Workspace(NamedTuple):
+    """For the rows of one read of both batches."""
 
-    strand: np.ndarray  # uint8
-    ref_id: np.ndarray  # int32
-    text_start: np.ndarray  # int64
-    text_end: np.ndarray  # int64
-    query_start: np.ndarray  # int32
-    query_end: np.ndarray  # int32
-    score: np.ndarray  # int32
     kept: np.ndarray  # int32
     spare: np.ndarray  # int32
-    keys: np.ndarray  # int64
-
-
-def _new_places(n: int) -> _Places:
-    types = ("u1", "i4", "i8", "i8", "i4", "i4", "i4", "i4", "i4", "i8")
-    return _Places(*(np.empty(n, np.dtype(t)) for t in types))
+    places: np.ndarray  # int64
 
 
 @core
-def _take_places(source, first, end, places, to):
-    """Copy rows first:end to `to` and on."""
+def _take_places(source, first, end, found, to):
+    """Copy what tells where rows first:end lie, and their scores, to `to` and on."""
     for i in range(end - first):
-        places.strand[to + i] = source.strand[first + i]
-        places.ref_id[to + i] = source.ref_id[first + i]
-        places.text_start[to + i] = source.text_start[first + i]
-        places.text_end[to + i] = source.text_end[first + i]
-        places.query_start[to + i] = source.query_start[first + i]
-        places.query_end[to + i] = source.query_end[first + i]
-        places.score[to + i] = source.score[first + i]
-        places.kept[to + i] = to + i
+        found.strand[to + i] = source.strand[first + i]
+        found.ref_id[to + i] = source.ref_id[first + i]
+        found.text_start[to + i] = source.text_start[first + i]
+        found.text_end[to + i] = source.text_end[first + i]
+        found.query_start[to + i] = source.query_start[first + i]
+        found.query_end[to + i] = source.query_end[first + i]
+        found.score[to + i] = source.score[first + i]
 
 
 @core
-def _merged_order_of_many(before, first, end, rescued, new_first, new_end, places, order):
+def _merged_order_of_many(before, first, end, rescued, new_first, new_end, found, workspace, order):
     """Do what :func:`merged_order` does, on the CPU, for reads with hundreds of rows.
 
     Rows of one batch are not redundant, so it is the order of all of them, `before` first.
     """
     n_old, n = end - first, end - first + new_end - new_first
-    _take_places(before, first, end, places, np.int64(0))
-    _take_places(rescued, new_first, new_end, places, n_old)
-    n_kept = keep_distinct_by_place(places, places.kept, n, places.spare, places.keys)
+    _take_places(before, first, end, found, np.int64(0))
+    _take_places(rescued, new_first, new_end, found, n_old)
+    for i in range(n):
+        workspace.kept[i] = i
+    n_kept = keep_distinct_by_place(found, workspace.kept, n, workspace.spare, workspace.places)
     for i in range(n_kept):
-        row = np.int64(places.kept[i])
+        row = np.int64(workspace.kept[i])
         order[i] = first + row if row < n_old else ~(new_first + row - n_old)
     return n_kept
 
@@ -158,7 +148,7 @@ def copy_in_order(before, rescued, order, n_rows, target, row, op):
 
 
 @driver
-def _merge(before, rescued, places, order, out):
+def _merge(before, rescued, found, workspace, order, out):
     """Fill `out`, which has room for the rows of both; return how many rows it has."""
     old, new = before.alignment_offsets, rescued.alignment_offsets
     n_reads = len(old) - 1
@@ -178,7 +168,7 @@ def _merge(before, rescued, places, order, out):
             new_first, new_end = new[read], new[read + 1]
             if end - first + new_end - new_first > FEW_MERGED:
                 n_kept = _merged_order_of_many(
-                    before, first, end, rescued, new_first, new_end, places, order
+                    before, first, end, rescued, new_first, new_end, found, workspace, order
                 )
             else:
                 n_kept, _ = merged_order(before, first, end, rescued, new_first, new_end, order)
@@ -208,7 +198,9 @@ def merge_alignments(before: AlignmentBatch, rescued: AlignmentBatch) -> Alignme
     )
     n_ops = len(before.cigar_ops) + len(rescued.cigar_ops)
     out = _room(before, len(before.strand) + len(rescued.strand), n_ops)
-    n = _merge(before, rescued, _new_places(most), np.empty(most, np.int64), out)
+    found = Found(*(np.empty(most, np.dtype(t)) for t in FOUND_TYPES))
+    workspace = _Workspace(*(np.empty(most, t) for t in (np.int32, np.int32, np.int64)))
+    n = _merge(before, rescued, found, workspace, np.empty(most, np.int64), out)
     columns = [column[:n] for column in out[1:9]]
     ends = out.cigar_offsets[: n + 1]
     return AlignmentBatch._make((out.alignment_offsets, *columns, ends, out.cigar_ops[: ends[-1]]))
