@@ -19,10 +19,13 @@ from mapper.jit.accelerate import core
 from mapper.jit.lanes import (
     lane_before,
     lane_behind,
+    lane_least,
     lane_mask,
     lane_max,
+    lane_sum,
     lane_union,
     lanes_meet,
+    take_slot,
     takes_vectors,
 )
 
@@ -69,6 +72,30 @@ def _lane_max_of_warp(value, lanes):
         return highest
 
 
+@overload(lane_sum)
+def _lane_sum_of_warp(value, lanes):
+    def total(value, lanes):
+        summed = np.int64(value)
+        for step in (16, 8, 4, 2, 1):
+            summed += np.int64(cuda.shfl_xor_sync(_ALL, summed, step))
+        return summed
+
+    if _is_warp(lanes):
+        return total
+
+
+@overload(lane_least)
+def _lane_least_of_warp(word, lanes):
+    def lowest(word, lanes):
+        least = np.uint64(word)
+        for step in (16, 8, 4, 2, 1):
+            least = min(least, np.uint64(cuda.shfl_xor_sync(_ALL, np.int64(least), step)))
+        return least
+
+    if _is_warp(lanes):
+        return lowest
+
+
 @overload(lane_union)
 def _lane_union_of_warp(word, lanes):
     def union(word, lanes):
@@ -79,6 +106,14 @@ def _lane_union_of_warp(word, lanes):
 
     if _is_warp(lanes):
         return union
+
+
+@overload(take_slot)
+def _take_slot_in_warp(slots, slot, value, lanes):
+    if _is_warp(lanes):
+        return lambda slots, slot, value, lanes: (
+            cuda.atomic.cas(slots, slot, np.int32(-1), np.int32(value)) == -1
+        )
 
 
 @overload(lanes_meet)

@@ -37,7 +37,6 @@ from mapper.extend.read import FOUND_TYPES, OPS_FULL, Found
 from mapper.extend.two_piece import MOST_CELLS, new_piece_space
 from mapper.index.reference import ContigBounds, contig_bounds
 from mapper.jit.accelerate import core, driver, grown, step
-from mapper.jit.lanes import ONE_LANE
 from mapper.params import LongParams
 
 N_CELLS = MOST_CELLS
@@ -353,7 +352,7 @@ def _align_reads(base_offsets, planes, word_offsets, text_planes, chains, contig
                 ops = np.empty(2 * len(ops), np.uint32)
         for i in range(n_found):
             kept[i] = i
-        n_kept = keep_distinct(found, kept, n_found, ONE_LANE)
+        n_kept = keep_distinct(found, kept, n_found)
         if total + n_kept > len(rows):
             more = np.empty((2 * (total + n_kept), N_COLUMNS), np.int64)
             for i in range(total):  # a slice would take seconds to compile

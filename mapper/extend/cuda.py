@@ -34,12 +34,14 @@ from mapper.extend.cuda_kernels import (
     PerUnit,
     align_ungapped,
     begin,
+    begin_by_warp,
     commit,
     commit_by_warp,
     count_ops,
     extend_alone,
     extend_by_warp,
     gather,
+    gather_by_warp,
     go_on,
     keep,
     keep_by_warp,
@@ -64,8 +66,8 @@ WARP_BUCKETS = (Bucket(1024, 192),)
 """Before the last, which fits any read."""
 
 
-KEEPING_WARPS = 4096
-"""Warps that take the reads with many alignments in turn; the device holds so many at a time."""
+LISTED_WARPS = 4096
+"""Warps that take the reads with many loci or alignments in turn; the device holds so many."""
 
 
 class DeviceAlignments(NamedTuple):
@@ -153,13 +155,14 @@ def extend_loci(
         total=space.device("extend.total", n_loci, np.int32),
         found=columns(space, "extend.found", Found, FOUND_TYPES, n_loci),
     )
+    n_found = space.device("extend.n_found", n_reads, np.int32)
     n_kept = space.device("extend.n_kept", n_reads, np.int32)
     n_ops = space.device("extend.n_ops", n_reads, np.int32)
     pool_size = PoolSize(space, "extend.pool_ops", first_capacity(n_loci, 8))
     while True:
         pool_ops = space.device("extend.pool_ops", pool_size.capacity, np.uint32)
         work = _Work(space, text_planes, reads, longest, loci, locus_read, params, rows, pool_ops)
-        work.align(n_kept, keep_params)
+        work.align(n_found, n_kept, keep_params)
         count_ops.launch(n_reads, space.stream, loci, rows, n_kept, n_ops)
         counters = space.download("counters", work.lists.counters)
         kept_counts = space.download("extend.n_kept", n_kept)
@@ -170,7 +173,10 @@ def extend_loci(
         if pool_size.suffices(int(counters[POOL])):
             break
     there, op_offsets = new_alignments(space, name, kept_counts, offsets_of(op_counts))
-    gather.launch(n_reads, space.stream, loci, rows, pool_ops, op_offsets, there.batch)
+    gathering = (loci, rows, pool_ops, op_offsets, there.batch)
+    gather.launch(n_reads, space.stream, *gathering, n_found)
+    n_warps = min(n_reads, LISTED_WARPS)
+    gather_by_warp.launch(WARP * n_warps, space.stream, *gathering, work.lists, work.many, n_warps)
     return there
 
 
@@ -199,26 +205,30 @@ class _Work:
         self.rounds = (POOL + 1, POOL + 1 + n_lists)
         self.alone = POOL + 1 + 2 * n_lists
         self.many = self.alone + 2  # reads with many alignments
+        self.many_loci = self.alone + 3
         self.left_over = (self.rounds[1] - 1, self.alone - 1, self.alone + 1)
         self.lists = Lists(
-            space.upload("counters", np.zeros(self.many + 1, np.int64)),
+            space.upload("counters", np.zeros(self.many_loci + 1, np.int64)),
             space.device("extend.lists", 2 * self.n_loci, np.int32).reshape(2, self.n_loci),
             space.device("extend.listed", self.n_reads, np.int32),
         )
 
-    def align(self, n_kept: Any, keep_params: KeepParams) -> None:
-        """Queue all kernels; `n_kept` gets the number of alignments of each read."""
+    def align(self, n_found: Any, n_kept: Any, keep_params: KeepParams) -> None:
+        """Queue all kernels.
+
+        `n_found` gets the number of alignments of each read, `n_kept` of those that matter.
+        """
         stream, loci, rows, lists = self.space.stream, self.loci, self.rows, self.lists
-        n_found = self.space.device("extend.n_found", self.n_reads, np.int32)
+        listed_warps = min(self.n_reads, LISTED_WARPS)
         n_threads = threads_for(self.n_loci, 4 * (self.sizes.positions + 2 * self.sizes.ops))
         scratch = self._per_thread(n_threads)
         align_ungapped.launch(
             min(n_threads, self.n_loci), stream, self.text_planes, self.reads, loci,
             self.locus_read, self.params, n_threads, scratch.positions, rows,
         )  # fmt: skip
-        begin.launch(
-            self.n_reads, stream, self.reads, loci, self.params, rows, lists, self.rounds[0]
-        )
+        beginning = (self.reads, loci, self.params, rows, lists, self.rounds[0], self.many_loci)
+        begin.launch(self.n_reads, stream, *beginning)
+        begin_by_warp.launch(WARP * listed_warps, stream, *beginning, listed_warps)
         self._run_buckets(self.rounds[0], self.n_reads)
         go_on.launch(
             self.n_loci, stream, self.reads, loci, self.locus_read, self.params, rows, lists,
@@ -238,10 +248,9 @@ class _Work:
             self.n_reads, stream, self.reads, loci, keep_params, rows, n_found, n_kept, lists,
             self.many,
         )  # fmt: skip
-        n_warps = min(self.n_reads, KEEPING_WARPS)
         keep_by_warp.launch(
-            WARP * n_warps, stream, self.reads, loci, keep_params, rows, n_found, n_kept, lists,
-            self.many, n_warps,
+            WARP * listed_warps, stream, self.reads, loci, keep_params, rows, n_found, n_kept,
+            lists, self.many, listed_warps,
         )  # fmt: skip
         n_threads = threads_for(self.n_loci, 4 * (self.sizes.positions + 2 * self.sizes.ops))
         write_cigars.launch(

@@ -21,13 +21,14 @@ from mapper.cuda.warp import WARP, WarpLanes
 from mapper.cuda.worklist import POOL
 from mapper.dna import n_words
 from mapper.extend.bounds import bound_sides, gaps_may_win, worth_extending
-from mapper.extend.filter import as_given, keep_counting, keep_distinct
+from mapper.extend.filter import as_given, keep_counting, keep_distinct, keep_distinct_by_rank
 from mapper.extend.locus import align_gapped, ungapped_ops
 from mapper.extend.read import (
     Found,
     align_row,
     edit_distance_of,
     lowest_doubled,
+    rank_loci,
     sort_loci,
     target_of,
     ungapped_of,
@@ -386,19 +387,53 @@ def _length(reads, read):
     return reads.base_offsets[read + 1] - reads.base_offsets[read]
 
 
+FEW_LOCI = 24
+"""Loci of a read that one thread orders; a warp does more."""
+
+
+@core
+def _begin_read(reads, loci, params, rows, lists, this, read):
+    """List the first of a read's ordered loci if gaps have to be tried there."""
+    first = loci.locus_offsets[read]
+    lead = first + rows.order[first]
+    if propose(rows, lead, 0, _length(reads, read), params):
+        lists.loci[0, cuda.atomic.add(lists.counters, this, 1)] = lead
+
+
 @kernel(128)
-def begin(reads, loci, params, rows, lists, this):
-    """Order the loci of one read a thread; list the first where gaps have to be tried."""
+def begin(reads, loci, params, rows, lists, this, many):
+    """Order the loci of one read a thread; list the first where gaps have to be tried.
+
+    Reads with many are listed for :func:`begin_by_warp`; `many` is the list's counter.
+    """
     read = cuda.grid(1)
     if read >= len(loci.locus_offsets) - 1:
         return
     first, end = loci.locus_offsets[read], loci.locus_offsets[read + 1]
-    if first == end:
+    if end - first > FEW_LOCI:
+        lists.reads[cuda.atomic.add(lists.counters, many, 1)] = read
+    elif first < end:
+        sort_loci(rows.ungapped[first:end], rows.order[first:end], end - first, params.match)
+        _begin_read(reads, loci, params, rows, lists, this, read)
+
+
+@kernel(128)
+def begin_by_warp(reads, loci, params, rows, lists, this, many, n_warps):
+    """Do what `begin` does for the reads of its list, one a warp at a time."""
+    thread = cuda.grid(1)
+    warp = thread // WARP
+    if warp >= n_warps:
         return
-    sort_loci(rows.ungapped[first:end], rows.order[first:end], end - first, params.match)
-    lead = first + rows.order[first]
-    if propose(rows, lead, 0, _length(reads, read), params):
-        lists.loci[0, cuda.atomic.add(lists.counters, this, 1)] = lead
+    lanes = WarpLanes(thread % WARP, WARP)
+    for item in range(warp, lists.counters[many], n_warps):
+        read = lists.reads[item]
+        first, end = loci.locus_offsets[read], loci.locus_offsets[read + 1]
+        rank_loci(
+            rows.ungapped[first:end], rows.kept[first:end], rows.order[first:end], end - first,
+            params.match, lanes,
+        )  # fmt: skip
+        if lanes.lane == 0:
+            _begin_read(reads, loci, params, rows, lists, this, read)
 
 
 @kernel(128)
@@ -453,11 +488,10 @@ FEW_FOUND = 16
 
 
 @core
-def _keep(reads, loci, params, rows, read, n_found, n_kept, lanes):
-    """Keep the distinct alignments of a read that matter, and say which are to be spelt."""
+def _keep(reads, loci, params, rows, read, kept, n_kept, lanes):
+    """Keep those of a read's distinct alignments that matter, and say which are to be spelt."""
     first, end = loci.locus_offsets[read], loci.locus_offsets[read + 1]
     found, order = _found_of(rows, loci, first, end), rows.kept[first:end]
-    kept = keep_distinct(found, order, n_found[read], lanes)
     kept = keep_counting(found, order, kept, _length(reads, read), 2, params, lanes)
     for i in range(lanes.lane, kept, lanes.n_lanes):
         row = first + rows.kept[first + i]
@@ -480,7 +514,10 @@ def keep(reads, loci, params, rows, n_found, n_kept, lists, many):
     if n_found[read] > FEW_FOUND:
         lists.reads[cuda.atomic.add(lists.counters, many, 1)] = read
     else:
-        _keep(reads, loci, params, rows, read, n_found, n_kept, THREAD_LANE)
+        first, end = loci.locus_offsets[read], loci.locus_offsets[read + 1]
+        found = _found_of(rows, loci, first, end)
+        kept = keep_distinct(found, rows.kept[first:end], n_found[read])
+        _keep(reads, loci, params, rows, read, kept, n_kept, THREAD_LANE)
 
 
 @kernel(128)
@@ -492,7 +529,11 @@ def keep_by_warp(reads, loci, params, rows, n_found, n_kept, lists, many, n_warp
         return
     lanes = WarpLanes(thread % WARP, WARP)
     for item in range(warp, lists.counters[many], n_warps):
-        _keep(reads, loci, params, rows, lists.reads[item], n_found, n_kept, lanes)
+        read = lists.reads[item]
+        first, end = loci.locus_offsets[read], loci.locus_offsets[read + 1]
+        found, spare = _found_of(rows, loci, first, end), rows.order[first:end]
+        kept = keep_distinct_by_rank(found, rows.kept[first:end], n_found[read], spare, lanes)
+        _keep(reads, loci, params, rows, read, kept, n_kept, lanes)
 
 
 @kernel(128)
@@ -536,18 +577,14 @@ def count_ops(loci, rows, n_kept, n_ops):
     n_ops[read] = total
 
 
-@kernel(128)
-def gather(loci, rows, pool_ops, op_offsets, out):
-    """Copy the alignments of one read a thread to their place, best first."""
-    read = cuda.grid(1)
-    if read >= len(out.alignment_offsets) - 1:
-        return
-    if read == 0:
-        out.cigar_offsets[0] = 0
+@core
+def _gather_read(loci, rows, pool_ops, op_offsets, out, read, lanes):
+    """Copy the alignments of a read to their place, best first."""
     first = loci.locus_offsets[read]
+    out_first, out_end = out.alignment_offsets[read], out.alignment_offsets[read + 1]
     op = op_offsets[read]
-    for to in range(out.alignment_offsets[read], out.alignment_offsets[read + 1]):
-        row = first + rows.kept[first + to - out.alignment_offsets[read]]
+    for to in range(out_first + lanes.lane, out_end, lanes.n_lanes):
+        row = first + rows.kept[first + to - out_first]
         out.strand[to] = loci.strand[row]
         out.ref_id[to] = loci.ref_id[row]
         out.text_start[to] = rows.found.text_start[row]
@@ -556,7 +593,34 @@ def gather(loci, rows, pool_ops, op_offsets, out):
         out.query_end[to] = rows.found.query_end[row]
         out.score[to] = rows.found.score[row] >> 1
         out.edit_distance[to] = rows.found.edit_distance[row]
-        for i in range(rows.found.cigar_start[row], rows.found.cigar_end[row]):
-            out.cigar_ops[op] = pool_ops[i]
-            op += 1
+    for to in range(out_first, out_end):
+        row = first + rows.kept[first + to - out_first]
+        start, end = rows.found.cigar_start[row], rows.found.cigar_end[row]
+        for i in range(lanes.lane, end - start, lanes.n_lanes):
+            out.cigar_ops[op + i] = pool_ops[start + i]
+        op += end - start
         out.cigar_offsets[to + 1] = op
+
+
+@kernel(128)
+def gather(loci, rows, pool_ops, op_offsets, out, n_found):
+    """Copy the alignments of one read a thread, of those that `keep` has not listed."""
+    read = cuda.grid(1)
+    if read >= len(out.alignment_offsets) - 1:
+        return
+    if read == 0:
+        out.cigar_offsets[0] = 0
+    if n_found[read] <= FEW_FOUND:
+        _gather_read(loci, rows, pool_ops, op_offsets, out, read, THREAD_LANE)
+
+
+@kernel(128)
+def gather_by_warp(loci, rows, pool_ops, op_offsets, out, lists, many, n_warps):
+    """Do what `gather` does for the reads listed by `keep`, one a warp at a time."""
+    thread = cuda.grid(1)
+    warp = thread // WARP
+    if warp >= n_warps:
+        return
+    lanes = WarpLanes(thread % WARP, WARP)
+    for item in range(warp, lists.counters[many], n_warps):
+        _gather_read(loci, rows, pool_ops, op_offsets, out, lists.reads[item], lanes)

@@ -22,7 +22,7 @@ import numpy as np
 
 from mapper.jit.accelerate import core
 from mapper.jit.intrinsics import popcount
-from mapper.jit.lanes import ONE_LANE, lane_mask, lanes_meet
+from mapper.jit.lanes import lane_mask, lanes_meet
 from mapper.params import SHARES
 
 REDUNDANT_OVERLAP = 0.9
@@ -77,45 +77,76 @@ def comes_before(found, a, others, b):
 
 
 @core
-def keep_distinct(found, kept, n_found, lanes):
+def keep_distinct(found, kept, n_found):
     """Order the alignments of a read and drop redundant ones; return how many stay.
 
     `kept` has the rows of `found` in the order found, and is given those that stay, best first.
-    Lanes share it: they shift rows, and compare with them, side by side.
     """
     for i in range(1, n_found):
         row = kept[i]
-        # Where it belongs among those before, behind equals; mostly at the end.
-        to, end = np.int64(i), np.int64(i)
-        if comes_before(found, row, found, kept[i - 1]):
-            to = np.int64(0)
-        while to < end:
-            middle = (to + end) >> 1
-            if comes_before(found, row, found, kept[middle]):
-                end = middle
-            else:
-                to = middle + 1
-        n_behind = i - to
-        done = np.int64(0)
-        while done < n_behind:  # the last ones first, as many at a time as there are lanes
-            j = i - done - lanes.lane
-            moved = kept[j - 1] if j > to else row
-            lanes_meet(lanes)
-            if j > to:
-                kept[j] = moved
-            lanes_meet(lanes)
-            done += lanes.n_lanes
-        if lanes.lane == 0:
-            kept[to] = row
-        lanes_meet(lanes)
+        # Behind equals; mostly at the end.
+        j = np.int64(i)
+        while j > 0 and comes_before(found, row, found, kept[j - 1]):
+            kept[j] = kept[j - 1]
+            j -= 1
+        kept[j] = row
     n_kept = np.int64(0)
     for i in range(n_found):
         candidate = kept[i]
         redundant = False
-        for j in range(lanes.lane, n_kept, lanes.n_lanes):
+        for j in range(n_kept):
             if is_redundant(found, kept[j], found, candidate):
                 redundant = True
                 break
+        if not redundant:
+            kept[n_kept] = candidate
+            n_kept += 1
+    return n_kept
+
+
+@core
+def keep_distinct_by_rank(found, kept, n_found, spare, lanes):
+    """Do what :func:`keep_distinct` does, on a device, for reads with many alignments.
+
+    Lanes count how many come before each, and find out which have an alignment before them that is
+    like them. Only these wait until it is known which of the earlier ones stay.
+
+    Parameters
+    ----------
+    spare
+        int32 workspace for `n_found` items.
+    """
+    for i in range(lanes.lane, n_found, lanes.n_lanes):
+        row = kept[i]
+        rank = np.int64(0)
+        for j in range(n_found):
+            other = kept[j]
+            if j < i:
+                rank += not comes_before(found, row, found, other)
+            elif j > i:
+                rank += comes_before(found, other, found, row)
+        spare[rank] = row
+    lanes_meet(lanes)
+    for i in range(lanes.lane, n_found, lanes.n_lanes):
+        kept[i] = spare[i]
+    lanes_meet(lanes)
+    for i in range(lanes.lane, n_found, lanes.n_lanes):
+        row, has_like = kept[i], False
+        for j in range(i):
+            if is_redundant(found, kept[j], found, row):
+                has_like = True
+                break
+        spare[i] = has_like
+    lanes_meet(lanes)
+    n_kept = np.int64(0)
+    for i in range(n_found):
+        candidate = kept[i]
+        redundant = False
+        if spare[i]:
+            for j in range(lanes.lane, n_kept, lanes.n_lanes):
+                if is_redundant(found, kept[j], found, candidate):
+                    redundant = True
+                    break
         if lane_mask(redundant, lanes) == 0:
             if lanes.lane == 0:
                 kept[n_kept] = candidate
@@ -188,7 +219,7 @@ def keep_distinct_by_place(found, kept, n_found, spare, places):
         int32 and int64 workspace for `n_found` items each.
     """
     if n_found <= FEW_COMPARED or n_found > _MOST_RANKS:
-        return keep_distinct(found, kept, n_found, ONE_LANE)
+        return keep_distinct(found, kept, n_found)
     _sort_best_first(found, kept, n_found, spare)
     # An item of places: the start of an alignment, its rank among all, and whether it stays.
     longest = np.int64(0)

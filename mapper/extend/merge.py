@@ -13,18 +13,21 @@ from mapper.batch import AlignmentBatch
 from mapper.extend.filter import comes_before, is_redundant, keep_distinct_by_place
 from mapper.extend.read import FOUND_TYPES, Found
 from mapper.jit.accelerate import core, driver
-from mapper.jit.intrinsics import trailing_zeros
+from mapper.jit.lanes import ONE_LANE, lane_mask, lanes_meet
 
 FEW_MERGED = 32
 """So few rows of a read, of both batches, are compared each with those of the other."""
 
 
 @core
-def copy_rows(source, first, end, target, row, op):
-    """Copy rows first:end, with their operations, to `row` and `op` and on; return those behind."""
+def copy_rows(source, first, end, target, row, op, lanes):
+    """Copy rows first:end, with their operations, to `row` and `op` and on; return those behind.
+
+    `lanes` share rows, and operations.
+    """
     shift = row - first
     op_shift = op - source.cigar_offsets[first]
-    for i in range(first, end):
+    for i in range(first + lanes.lane, end, lanes.n_lanes):
         target.strand[i + shift] = source.strand[i]
         target.ref_id[i + shift] = source.ref_id[i]
         target.text_start[i + shift] = source.text_start[i]
@@ -35,13 +38,48 @@ def copy_rows(source, first, end, target, row, op):
         target.edit_distance[i + shift] = source.edit_distance[i]
         target.cigar_offsets[i + shift + 1] = source.cigar_offsets[i + 1] + op_shift
     ops_end = source.cigar_offsets[end]
-    for i in range(source.cigar_offsets[first], ops_end):
+    for i in range(source.cigar_offsets[first] + lanes.lane, ops_end, lanes.n_lanes):
         target.cigar_ops[i + op_shift] = source.cigar_ops[i]
     return end + shift, ops_end + op_shift
 
 
+_ALONE, _PAIRED, _STAYS = range(3)
+"""Marks of a row: it is redundant with none of the other batch; it is, with some; so it is, and
+stays."""
+
+
 @core
-def merged_order(before, first, end, rescued, new_first, new_end, order):
+def _mark_rows(source, first, end, others, others_first, others_end, marks, lanes):
+    """Mark each of the rows first:end that is redundant with one of the others."""
+    for i in range(first + lanes.lane, end, lanes.n_lanes):
+        mark = np.uint8(_ALONE)
+        for j in range(others_first, others_end):
+            if is_redundant(source, i, others, j):
+                mark = np.uint8(_PAIRED)
+                break
+        marks[i - first] = mark
+
+
+@core
+def _stays(source, row, mark_row, marks, others, others_first, others_end, other_marks, lanes):
+    """Return True if no row of others_first:others_end that stays is redundant with `row`."""
+    if marks[mark_row] == _ALONE:
+        return True
+    redundant = False
+    for j in range(others_first + lanes.lane, others_end, lanes.n_lanes):
+        if other_marks[j - others_first] == _STAYS and is_redundant(source, row, others, j):
+            redundant = True
+            break
+    if lane_mask(redundant, lanes) != 0:
+        return False
+    if lanes.lane == 0:
+        marks[mark_row] = _STAYS
+    lanes_meet(lanes)
+    return True
+
+
+@core
+def merged_order(before, first, end, rescued, new_first, new_end, marks, new_marks, order, lanes):
     """Order the rows of one read, best first, and drop what was found twice.
 
     Parameters
@@ -49,47 +87,39 @@ def merged_order(before, first, end, rescued, new_first, new_end, order):
     before, first, end; rescued, new_first, new_end
         Rows of the read in both batches. Each batch's own are ordered, and no two of them are
         redundant: only what comes from different batches has to be compared.
+    marks, new_marks
+        Workspace: uint8, an item or more for each row of either batch.
     order
         Gets the rows that stay: those of `before` as they are, of `rescued` as ``~row``.
+    lanes
+        Share the rows that others are compared with.
 
     Returns
     -------
     n_kept, n_ops
         Rows that stay, and their operations.
     """
+    _mark_rows(before, first, end, rescued, new_first, new_end, marks, lanes)
+    _mark_rows(rescued, new_first, new_end, before, first, end, new_marks, lanes)
+    lanes_meet(lanes)
     old, new = np.int64(first), np.int64(new_first)
     n_kept = n_ops = np.int64(0)
-    # Which of the first 64 rescued rows stay: few, where the others are hundreds.
-    staying = np.uint64(0)
     while old < end or new < new_end:
-        redundant = False
         if new < new_end and (old == end or comes_before(rescued, new, before, old)):
-            for i in range(n_kept):
-                row = np.int64(order[i])
-                if row >= 0 and is_redundant(before, row, rescued, new):
-                    redundant = True
-                    break
-            if not redundant and new - new_first < 64:
-                staying |= np.uint64(1) << np.uint64(new - new_first)
+            stays = _stays(
+                rescued, new, new - new_first, new_marks, before, first, old, marks, lanes
+            )
             candidate = ~new
             length = rescued.cigar_offsets[new + 1] - rescued.cigar_offsets[new]
             new += 1
         else:
-            to_compare = staying
-            while to_compare and not redundant:
-                row = new_first + trailing_zeros(to_compare)
-                redundant = is_redundant(rescued, row, before, old)
-                to_compare &= to_compare - np.uint64(1)
-            if new - new_first > 64:
-                for i in range(n_kept):
-                    row = ~np.int64(order[i])
-                    if row >= new_first + 64 and is_redundant(rescued, row, before, old):
-                        redundant = True
-                        break
+            stays = _stays(
+                before, old, old - first, marks, rescued, new_first, new, new_marks, lanes
+            )
             candidate = old
             length = before.cigar_offsets[old + 1] - before.cigar_offsets[old]
             old += 1
-        if not redundant:
+        if stays:
             order[n_kept] = candidate
             n_kept += 1
             n_ops += length
@@ -102,6 +132,8 @@ class _Workspace(NamedTuple):
     kept: np.ndarray  # int32
     spare: np.ndarray  # int32
     places: np.ndarray  # int64
+    marks: np.ndarray  # uint8
+    new_marks: np.ndarray  # uint8
 
 
 @core
@@ -136,14 +168,14 @@ def _merged_order_of_many(before, first, end, rescued, new_first, new_end, found
 
 
 @core
-def copy_in_order(before, rescued, order, n_rows, target, row, op):
+def copy_in_order(before, rescued, order, n_rows, target, row, op, lanes):
     """Copy the rows that :func:`merged_order` has left; return what lies behind, as `copy_rows`."""
     for i in range(n_rows):
         taken = np.int64(order[i])
         if taken >= 0:
-            row, op = copy_rows(before, taken, taken + 1, target, row, op)
+            row, op = copy_rows(before, taken, taken + 1, target, row, op, lanes)
         else:
-            row, op = copy_rows(rescued, ~taken, ~taken + 1, target, row, op)
+            row, op = copy_rows(rescued, ~taken, ~taken + 1, target, row, op, lanes)
     return row, op
 
 
@@ -162,7 +194,7 @@ def _merge(before, rescued, found, workspace, order, out):
         while read < n_reads and new[read] == new[read + 1]:
             read += 1
             out.alignment_offsets[read] = old[read] + shift
-        row, op = copy_rows(before, old[first_of_run], old[read], out, row, op)
+        row, op = copy_rows(before, old[first_of_run], old[read], out, row, op, ONE_LANE)
         if read < n_reads:
             first, end = old[read], old[read + 1]
             new_first, new_end = new[read], new[read + 1]
@@ -171,8 +203,11 @@ def _merge(before, rescued, found, workspace, order, out):
                     before, first, end, rescued, new_first, new_end, found, workspace, order
                 )
             else:
-                n_kept, _ = merged_order(before, first, end, rescued, new_first, new_end, order)
-            row, op = copy_in_order(before, rescued, order, n_kept, out, row, op)
+                n_kept, _ = merged_order(
+                    before, first, end, rescued, new_first, new_end, workspace.marks,
+                    workspace.new_marks, order, ONE_LANE,
+                )  # fmt: skip
+            row, op = copy_in_order(before, rescued, order, n_kept, out, row, op, ONE_LANE)
             read += 1
             out.alignment_offsets[read] = row
     return row
@@ -199,7 +234,7 @@ def merge_alignments(before: AlignmentBatch, rescued: AlignmentBatch) -> Alignme
     n_ops = len(before.cigar_ops) + len(rescued.cigar_ops)
     out = _room(before, len(before.strand) + len(rescued.strand), n_ops)
     found = Found(*(np.empty(most, np.dtype(t)) for t in FOUND_TYPES))
-    workspace = _Workspace(*(np.empty(most, t) for t in (np.int32, np.int32, np.int64)))
+    workspace = _Workspace(*(np.empty(most, t) for t in ("i4", "i4", "i8", "u1", "u1")))
     n = _merge(before, rescued, found, workspace, np.empty(most, np.int64), out)
     columns = [column[:n] for column in out[1:9]]
     ends = out.cigar_offsets[: n + 1]

@@ -10,45 +10,112 @@ from mapper.batch import AlignmentBatch
 from mapper.batch_ops import offsets_of
 from mapper.cuda.api import cuda, kernel
 from mapper.cuda.memory import Workspace
+from mapper.cuda.warp import WARP, WarpLanes
 from mapper.extend.cuda import DeviceAlignments, new_alignments
 from mapper.extend.merge import copy_in_order, copy_rows, merged_order
+from mapper.jit.accelerate import core
+from mapper.jit.lanes import THREAD_LANE
+
+FEW_ROWS = 16
+"""Rows of a read, of both batches, that one thread orders and copies; a warp does more."""
+
+MERGING_WARPS = 4096
+"""Warps that take such reads in turn; the device holds so many at a time."""
+
+
+@core
+def _order_rows(before, rescued, read, marks, new_marks, order, n_kept, n_ops, lanes):
+    """Order the rows of a read for which the later batch has some."""
+    first, end = before.alignment_offsets[read], before.alignment_offsets[read + 1]
+    new_first, new_end = rescued.alignment_offsets[read], rescued.alignment_offsets[read + 1]
+    kept, ops = merged_order(
+        before, first, end, rescued, new_first, new_end, marks[first:], new_marks[new_first:],
+        order[first + new_first :], lanes,
+    )  # fmt: skip
+    n_kept[read] = kept
+    n_ops[read] = ops
+
+
+@core
+def _n_rows(before, rescued, read):
+    """Return the number of a read's rows in both batches."""
+    old, new = before.alignment_offsets, rescued.alignment_offsets
+    return old[read + 1] - old[read] + new[read + 1] - new[read]
 
 
 @kernel(128)
-def _order(before, rescued, n_reads, order, n_kept, n_ops):
-    """Order the rows of one read a thread, where rescue has found something."""
+def _order(before, rescued, n_reads, marks, new_marks, order, n_kept, n_ops, listed, n_listed):
+    """Order the rows of one read a thread, where the later batch has some.
+
+    Reads with many rows are for warps: ``n_listed[0]``, from the start of the list, to be ordered
+    and copied; ``n_listed[1]``, from its end, to be copied.
+    """
     read = cuda.grid(1)
     if read >= n_reads:
         return
-    first, end = before.alignment_offsets[read], before.alignment_offsets[read + 1]
-    new_first, new_end = rescued.alignment_offsets[read], rescued.alignment_offsets[read + 1]
-    if new_first == new_end:
+    has_new = rescued.alignment_offsets[read] < rescued.alignment_offsets[read + 1]
+    is_long = _n_rows(before, rescued, read) > FEW_ROWS
+    if is_long and has_new:
+        listed[cuda.atomic.add(n_listed, 0, 1)] = read
+    elif is_long:
+        listed[n_reads - 1 - cuda.atomic.add(n_listed, 1, 1)] = read
+    if not has_new:
+        first, end = before.alignment_offsets[read], before.alignment_offsets[read + 1]
         n_kept[read] = end - first
         n_ops[read] = before.cigar_offsets[end] - before.cigar_offsets[first]
+    elif not is_long:
+        _order_rows(before, rescued, read, marks, new_marks, order, n_kept, n_ops, THREAD_LANE)
+
+
+@kernel(128)
+def _order_by_warp(before, rescued, n_warps, marks, new_marks, order, n_kept, n_ops, listed,
+                   n_listed):  # fmt: skip
+    """Do what `_order` does for the reads of its list, one a warp at a time."""
+    thread = cuda.grid(1)
+    warp = thread // WARP
+    if warp >= n_warps:
+        return
+    lanes = WarpLanes(thread % WARP, WARP)
+    for item in range(warp, n_listed[0], n_warps):
+        _order_rows(before, rescued, listed[item], marks, new_marks, order, n_kept, n_ops, lanes)
+
+
+@core
+def _copy_read(before, rescued, read, order, op_offsets, out, lanes):
+    """Copy the rows of a read to their place."""
+    first, end = before.alignment_offsets[read], before.alignment_offsets[read + 1]
+    new_first, new_end = rescued.alignment_offsets[read], rescued.alignment_offsets[read + 1]
+    row, op = out.alignment_offsets[read], op_offsets[read]
+    if new_first == new_end:
+        copy_rows(before, first, end, out, row, op, lanes)
     else:
-        kept, ops = merged_order(
-            before, first, end, rescued, new_first, new_end, order[first + new_first :]
-        )
-        n_kept[read] = kept
-        n_ops[read] = ops
+        n_rows = out.alignment_offsets[read + 1] - row
+        copy_in_order(before, rescued, order[first + new_first :], n_rows, out, row, op, lanes)
 
 
 @kernel(128)
 def _copy(before, rescued, n_reads, order, op_offsets, out):
-    """Copy the rows of one read a thread to their place."""
+    """Copy the rows of one read a thread, of those that `_order` has not listed."""
     read = cuda.grid(1)
     if read >= n_reads:
         return
     if read == 0:
         out.cigar_offsets[0] = 0
-    first, end = before.alignment_offsets[read], before.alignment_offsets[read + 1]
-    new_first, new_end = rescued.alignment_offsets[read], rescued.alignment_offsets[read + 1]
-    row, op = out.alignment_offsets[read], op_offsets[read]
-    if new_first == new_end:
-        copy_rows(before, first, end, out, row, op)
-    else:
-        n_rows = out.alignment_offsets[read + 1] - row
-        copy_in_order(before, rescued, order[first + new_first :], n_rows, out, row, op)
+    if _n_rows(before, rescued, read) <= FEW_ROWS:
+        _copy_read(before, rescued, read, order, op_offsets, out, THREAD_LANE)
+
+
+@kernel(128)
+def _copy_by_warp(before, rescued, n_warps, n_reads, order, op_offsets, out, listed, n_listed):
+    """Copy the rows of the listed reads, one a warp at a time."""
+    thread = cuda.grid(1)
+    warp = thread // WARP
+    if warp >= n_warps:
+        return
+    lanes = WarpLanes(thread % WARP, WARP)
+    for item in range(warp, n_listed[0] + n_listed[1], n_warps):
+        at = item if item < n_listed[0] else n_reads - 1 - (item - n_listed[0])
+        _copy_read(before, rescued, listed[at], order, op_offsets, out, lanes)
 
 
 def merge_on_device(
@@ -71,10 +138,19 @@ def merge_on_device(
     n_kept = space.device("merge.n_kept", n_reads, np.int32)
     n_ops = space.device("merge.n_ops", n_reads, np.int32)
     both: tuple[AlignmentBatch, Any] = (before.batch, rescued.batch)
-    _order.launch(n_reads, space.stream, *both, n_reads, order, n_kept, n_ops)
+    marks = space.device("merge.marks", before.n_rows, np.uint8)
+    new_marks = space.device("merge.new_marks", rescued.n_rows, np.uint8)
+    listed = space.device("merge.listed", n_reads, np.int32)
+    n_listed = space.upload("merge.n_listed", np.zeros(2, np.int64))
+    ordering = (marks, new_marks, order, n_kept, n_ops, listed, n_listed)
+    n_warps = min(n_reads, MERGING_WARPS)
+    _order.launch(n_reads, space.stream, *both, n_reads, *ordering)
+    _order_by_warp.launch(WARP * n_warps, space.stream, *both, n_warps, *ordering)
     kept_counts = space.download("merge.n_kept", n_kept)
     op_counts = space.download("merge.n_ops", n_ops)
     space.synchronize()
     merged, op_offsets = new_alignments(space, name, kept_counts, offsets_of(op_counts))
-    _copy.launch(n_reads, space.stream, *both, n_reads, order, op_offsets, merged.batch)
+    copying = (n_reads, order, op_offsets, merged.batch)
+    _copy.launch(n_reads, space.stream, *both, *copying)
+    _copy_by_warp.launch(WARP * n_warps, space.stream, *both, n_warps, *copying, listed, n_listed)
     return merged

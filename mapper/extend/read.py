@@ -18,7 +18,7 @@ from mapper.extend.filter import as_given, overlap, sort_descending
 from mapper.extend.locus import Ungapped, align_gapped, align_ungapped, ungapped_ops
 from mapper.extend.ungapped import lowest_mate_score, ungapped_score
 from mapper.jit.accelerate import core
-from mapper.jit.lanes import ONE_LANE
+from mapper.jit.lanes import ONE_LANE, lanes_meet
 
 OPS_FULL = -1
 """The operations of the read's alignments do not fit their workspace."""
@@ -123,6 +123,24 @@ def sort_loci(ungapped, order, n_loci, match):
                 j -= gap
             order[j] = locus
         gap //= 3
+
+
+@core
+def rank_loci(ungapped, keys, order, n_loci, match, lanes):
+    """Order the loci of a read as :func:`sort_loci` does: lanes count the loci before each.
+
+    `keys` is a workspace: int32 (n_loci,).
+    """
+    for i in range(lanes.lane, n_loci, lanes.n_lanes):
+        keys[i] = _objective(ungapped[i], match)
+    lanes_meet(lanes)
+    for i in range(lanes.lane, n_loci, lanes.n_lanes):
+        key, rank = keys[i], np.int32(0)
+        for j in range(n_loci):
+            other = keys[j]
+            rank = np.int32(rank + (other > key or (other == key and j < i)))
+        order[rank] = i
+    lanes_meet(lanes)
 
 
 _LOCUS = (1 << 32) - 1

@@ -46,9 +46,27 @@ def lane_max(value, lanes):
     return value
 
 
+def lane_sum(value, lanes):
+    """Return the sum (int64) of the values of all lanes."""
+    return value
+
+
+def lane_least(word, lanes):
+    """Return the lowest uint64 of all lanes."""
+    return word
+
+
 def lane_union(word, lanes):
     """Return the bitwise or (uint64) of the words of all lanes."""
     return word
+
+
+def take_slot(slots, slot, value, lanes):
+    """Return True if an item of an int32 array was -1, and set it to `value` if so."""
+    is_free = slots[slot] < 0
+    if is_free:
+        slots[slot] = value
+    return is_free
 
 
 def lanes_meet(lanes):
@@ -88,10 +106,34 @@ def _lane_max_alone(value, lanes):
         return lambda value, lanes: value
 
 
+@overload(lane_sum, inline="always")
+def _lane_sum_alone(value, lanes):
+    if is_one_lane(lanes):
+        return lambda value, lanes: value
+
+
+@overload(lane_least, inline="always")
+def _lane_least_alone(word, lanes):
+    if is_one_lane(lanes):
+        return lambda word, lanes: word
+
+
 @overload(lane_union, inline="always")
 def _lane_union_alone(word, lanes):
     if is_one_lane(lanes):
         return lambda word, lanes: word
+
+
+@overload(take_slot)
+def _take_slot_alone(slots, slot, value, lanes):
+    def take(slots, slot, value, lanes):
+        is_free = slots[slot] < 0
+        if is_free:
+            slots[slot] = value
+        return is_free
+
+    if is_one_lane(lanes):
+        return take
 
 
 @overload(lanes_meet, inline="always")

@@ -22,6 +22,7 @@ from mapper.extend.by_length import shortness
 from mapper.extend.chains import ChainSupport
 from mapper.index.reference import NO_GROUPS
 from mapper.jit.accelerate import core, driver
+from mapper.jit.lanes import ONE_LANE
 from mapper.pair.contig_groups import hide_alt, set_rivals
 from mapper.pair.mapq import MAX_MAPQ, PRIMARY, SUPPLEMENTARY
 from mapper.pair.pairing import name_key
@@ -113,16 +114,16 @@ def _place(names, name_offsets, base_offsets, alignments, support, frequent, par
         first, end = offsets[read], offsets[read + 1]
         read_len = base_offsets[read + 1] - base_offsets[read]
         key = name_key(names, name_offsets[read], name_offsets[read + 1])
-        clear_roles(first, end, role, head, mapq, sub_score)
+        clear_roles(first, end, role, head, mapq, sub_score, ONE_LANE)
         proper[read] = False
         hide_alt(alignments, first, end, params.min_score, groups, hidden)
-        primary[read] = best_alone(alignments, first, end, key, hidden)
+        primary[read] = best_alone(alignments, first, end, key, hidden, ONE_LANE)
         chosen = primary[read]
         if chosen < 0:
             continue
         assign_roles(
             alignments, first, end, chosen, read_len, params.min_score, params.overlap, hidden,
-            role, head, sub_score,
+            role, head, sub_score, ONE_LANE,
         )  # fmt: skip
         if len(groups):
             keep_to_group(alignments, first, end, chosen, groups, role, head)

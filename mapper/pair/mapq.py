@@ -18,6 +18,7 @@ import numpy as np
 
 from mapper.jit.accelerate import core
 from mapper.jit.intrinsics import rounded_product
+from mapper.jit.lanes import lane_max, lane_sum
 from mapper.pair.insert_size import SCALE
 
 MAX_MAPQ = 60
@@ -146,18 +147,19 @@ def unseen_score(read_len, match):
 
 @core
 def _head_quality(alignments, first, end, chosen, values, head, unseen, scores, log10_text,
-                  per_score, rivals_cost):  # fmt: skip
+                  per_score, rivals_cost, lanes):  # fmt: skip
     """Return the quality of a head from `values` (1 / SCALE score units) of the read's alignments.
 
     `unseen` is the score of the alternative that is always assumed.
     """
     score = np.int64(alignments.score[chosen])
     second = values[chosen - first] - SCALE * max(score - unseen, np.int64(0))
-    for i in range(first, end):
+    for i in range(first + lanes.lane, end, lanes.n_lanes):
         if i != chosen and head[i] == chosen:
             second = max(second, values[i - first])
+    second = lane_max(second, lanes)
     weight, one_match = np.int64(0), SCALE * scores.match
-    for i in range(first, end):
+    for i in range(first + lanes.lane, end, lanes.n_lanes):
         if i != chosen and head[i] == chosen:
             # Not by a division, for which a device would call a function.
             behind, matches = second - values[i - first], 0
@@ -165,6 +167,7 @@ def _head_quality(alignments, first, end, chosen, values, head, unseen, scores, 
                 behind -= one_match
                 matches += 1
             weight += _WEIGHTS[matches]
+    weight = lane_sum(weight, lanes)
     aligned = alignments.query_end[chosen] - alignments.query_start[chosen]
     identity = max(0.0, 1.0 - alignments.edit_distance[chosen] / aligned)
     quality = lead_quality(
@@ -175,13 +178,13 @@ def _head_quality(alignments, first, end, chosen, values, head, unseen, scores, 
 
 
 @core
-def _score_of_parts(alignments, first, end, head, role):
+def _score_of_parts(alignments, first, end, head, role, lanes):
     """Return the score of a read's parts together, without places on ALT contigs."""
     score = np.int64(0)
-    for i in range(first, end):
+    for i in range(first + lanes.lane, end, lanes.n_lanes):
         if role[i] == PRIMARY or (role[i] == SUPPLEMENTARY and head[i] >= 0):
             score += np.int64(alignments.score[i])
-    return score
+    return lane_sum(score, lanes)
 
 
 @core
@@ -192,8 +195,8 @@ def _explained(score, read_len, match):
 
 @core
 def assign_mapq(alignments, first, end, primary, values, alone, head, role, read_len, unseen,
-                paired_unseen, few_seeds, scores, params, log10_text, rivals_cost, proper,
-                mapq):  # fmt: skip
+                paired_unseen, few_seeds, scores, params, log10_text, rivals_cost, proper, mapq,
+                lanes):  # fmt: skip
     """Set the quality of each head of a read, in `mapq`, of its alignments first:end.
 
     `values` are scores with the mate, `alone` the read's own scores. An alternative that seeding
@@ -202,19 +205,20 @@ def assign_mapq(alignments, first, end, primary, values, alone, head, role, read
     A pair adds PAIR_BOOST at most to a mate's own quality; supplementary heads have only their
     own, up to that of the primary. `few_seeds`: the read's own quality is FEW_SEEDS_QUALITY at
     most. `head` is the column ``PlacementBatch.rival``, -1 for a head on an ALT contig: that is
-    another place for the read rather than a part of it, and may be surer.
+    another place for the read rather than a part of it, and may be surer. `lanes` share the
+    alternatives.
     """
     most = np.float64(FEW_SEEDS_QUALITY if few_seeds else MAX_MAPQ)
     own = _head_quality(
         alignments, first, end, primary, alone, head, unseen, scores, log10_text,
-        params.quality_alone, rivals_cost,
+        params.quality_alone, rivals_cost, lanes,
     )  # fmt: skip
     paired = _head_quality(
         alignments, first, end, primary, values, head, paired_unseen, scores, log10_text,
-        params.quality_in_pair if proper else params.quality_alone, rivals_cost,
+        params.quality_in_pair if proper else params.quality_alone, rivals_cost, lanes,
     )  # fmt: skip
     explained = _explained(
-        _score_of_parts(alignments, first, end, head, role), read_len, scores.match
+        _score_of_parts(alignments, first, end, head, role, lanes), read_len, scores.match
     )
     if not proper:
         paired = min(rounded_product(paired, explained), most)
@@ -225,7 +229,7 @@ def assign_mapq(alignments, first, end, primary, values, alone, head, role, read
         if role[i] == SUPPLEMENTARY:
             own = _head_quality(
                 alignments, first, end, i, alone, head, unseen, scores, log10_text,
-                params.quality_alone, rivals_cost,
+                params.quality_alone, rivals_cost, lanes,
             )  # fmt: skip
             of_parts, share = quality, explained
             if head[i] < 0:

@@ -13,12 +13,15 @@ import numpy as np
 
 from mapper.jit.accelerate import core
 from mapper.jit.hashing import splitmix64
-from mapper.jit.lanes import lane_max
+from mapper.jit.lanes import lane_least, lane_max, lanes_meet
 from mapper.pair.contig_groups import is_hidden
 from mapper.pair.insert_size import SCALE, five_prime, insert_size
 
 NO_PAIR = -(2**40)
 """Score of a pair that does not exist."""
+
+NO_ROW = 2**62
+"""A row behind all alignments."""
 
 FAR = 2**62
 """An end farther from every other than any insert size."""
@@ -80,7 +83,8 @@ def signed_end(alignments, i, read_len):
 
 
 @core
-def score_pairs(base_offsets, alignments, first_read, model, key, hidden, ends, values):
+def score_pairs(base_offsets, alignments, first_read, model, key, hidden, ends, values,
+                lanes):  # fmt: skip
     """Score all proper pairs of the mates `first_read` and the next; return the best.
 
     Parameters
@@ -92,6 +96,8 @@ def score_pairs(base_offsets, alignments, first_read, model, key, hidden, ends, 
     values
         int64; ``values[0]`` has an item for each alignment of the first mate, ``values[1]`` of
         the second. Raised to the best score of the proper pairs that hold the alignment.
+    lanes
+        Share the second mate's alignments.
 
     Returns
     -------
@@ -106,16 +112,18 @@ def score_pairs(base_offsets, alignments, first_read, model, key, hidden, ends, 
     best = np.int64(NO_PAIR)
     best_a = best_b = np.int64(-1)
     best_hash = np.uint64(0)
-    for i in range(n_second):
+    for i in range(lanes.lane, n_second, lanes.n_lanes):
         ends[i] = signed_end(alignments, b_first + i, b_len)
         if is_hidden(hidden, b_first + i):
             ends[i] = FAR
+    lanes_meet(lanes)
     span = np.uint64(model.high - model.low)
     for a in range(a_first, b_first):
         if is_hidden(hidden, a):
             continue
         lowest = model.low - signed_end(alignments, a, a_len)
-        for i in range(n_second):
+        best_of_a = values[0, a - a_first]
+        for i in range(lanes.lane, n_second, lanes.n_lanes):
             # Rules out nearly all improper pairs: a difference below 0 is huge as unsigned.
             if np.uint64(ends[i] - lowest) > span:
                 continue
@@ -123,11 +131,27 @@ def score_pairs(base_offsets, alignments, first_read, model, key, hidden, ends, 
             score = pair_score(alignments, a, a_len, b, b_len, model)
             if score == NO_PAIR:
                 continue
-            values[0, a - a_first] = max(values[0, a - a_first], score)
+            best_of_a = max(best_of_a, score)
             values[1, i] = max(values[1, i], score)
             if score < best:
                 continue
             tie = place_hash(alignments, a, key) ^ (place_hash(alignments, b, key) >> np.uint64(1))
             if score > best or tie < best_hash:
                 best, best_a, best_b, best_hash = score, np.int64(a), np.int64(b), tie
+        values[0, a - a_first] = lane_max(best_of_a, lanes)
+    lanes_meet(lanes)
+    if lanes.n_lanes > 1:
+        highest = lane_max(best, lanes)
+        if highest == NO_PAIR:
+            return best, best_a, best_b
+        if best != highest:
+            best_hash = ~np.uint64(0)
+        lowest_hash = lane_least(best_hash, lanes)
+        # Of pairs with one hash, the first.
+        if best != highest or best_hash != lowest_hash:
+            best_a = np.int64(NO_ROW)
+        first_a = -lane_max(-best_a, lanes)
+        if best_a != first_a:
+            best_b = np.int64(NO_ROW)
+        best, best_a, best_b = highest, first_a, -lane_max(-best_b, lanes)
     return best, best_a, best_b

@@ -40,6 +40,7 @@ from mapper.extend.filter import as_given, overlap
 from mapper.extend.ungapped import lowest_score
 from mapper.index.reference import NO_GROUPS
 from mapper.jit.accelerate import core, driver
+from mapper.jit.lanes import ONE_LANE, lane_least, lane_max, lane_sum, lanes_meet
 from mapper.pair.contig_groups import hide_alt, is_apart, is_hidden, set_rivals
 from mapper.pair.insert_size import SCALE, InsertSizeModel
 from mapper.pair.mapq import (
@@ -55,7 +56,7 @@ from mapper.pair.mapq import (
     cost_of_rivals,
     unseen_score,
 )
-from mapper.pair.pairing import NO_PAIR, name_key, place_hash, score_pairs
+from mapper.pair.pairing import NO_PAIR, NO_ROW, name_key, place_hash, score_pairs
 from mapper.params import ExtendParams, PairParams
 
 DIFFERENCE_RATE = 0.001
@@ -161,22 +162,27 @@ def _correction(alignments, i, quals, read_start, read_end, weights, has_discoun
     return refunds - weights.match * withheld
 
 
+_NO_CORRECTION = 1 << 40  # beyond any
+
+
 @core
-def rank_read(base_offsets, quals, alignments, read, weights, plain, ranking):
+def rank_read(base_offsets, quals, alignments, read, weights, plain, ranking, lanes):
     """Set both scores of a read's alignments; return True if corrections change a lead.
 
     Parameters
     ----------
     plain, ranking
         int32 (n_alignments,): scores with end bonuses; those with corrections, too.
+    lanes
+        Share the alignments (:mod:`mapper.jit.lanes`).
     """
     start, end = base_offsets[read], base_offsets[read + 1]
     first, behind = alignments.alignment_offsets[read], alignments.alignment_offsets[read + 1]
     # One that is alone leads by as much without corrections.
     is_compared = first + 1 < behind
     has_discount = is_compared and _has_discount(quals, start, end, weights.discounts)
-    is_doubted = False
-    for i in range(first, behind):
+    lowest, highest = np.int64(_NO_CORRECTION), np.int64(-_NO_CORRECTION)
+    for i in range(first + lanes.lane, behind, lanes.n_lanes):
         plain[i] = alignments.score[i]
         if alignments.query_start[i] == 0:
             plain[i] += weights.end_bonus
@@ -184,10 +190,14 @@ def rank_read(base_offsets, quals, alignments, read, weights, plain, ranking):
             plain[i] += weights.end_bonus
         ranking[i] = plain[i]
         if is_compared:
-            ranking[i] += _correction(alignments, i, quals, start, end, weights, has_discount)
-        # Corrections that are all the same change no lead.
-        is_doubted |= ranking[i] - plain[i] != ranking[first] - plain[first]
-    return is_doubted
+            correction = np.int64(
+                _correction(alignments, i, quals, start, end, weights, has_discount)
+            )
+            ranking[i] += correction
+            lowest, highest = min(lowest, correction), max(highest, correction)
+    lanes_meet(lanes)
+    # Corrections that are all the same change no lead.
+    return lane_max(highest, lanes) > -lane_max(-lowest, lanes)
 
 
 @driver
@@ -197,7 +207,9 @@ def _ranking_scores(base_offsets, quals, alignments, weights):
     ranking = np.empty(len(alignments.score), np.int32)
     doubted = np.zeros(n_reads, np.bool_)
     for read in range(n_reads):
-        doubted[read] = rank_read(base_offsets, quals, alignments, read, weights, plain, ranking)
+        doubted[read] = rank_read(
+            base_offsets, quals, alignments, read, weights, plain, ranking, ONE_LANE
+        )
     return plain, ranking, doubted
 
 
@@ -257,10 +269,10 @@ def _competes(alignments, a, b, read_len, share):
 
 
 @core
-def best_alone(alignments, first, end, key, hidden):
+def best_alone(alignments, first, end, key, hidden, lanes):
     """Return the best-scoring alignment in first:end, ties by hash, or -1 if there is none."""
     best = np.int64(-1)
-    for i in range(first, end):
+    for i in range(first + lanes.lane, end, lanes.n_lanes):
         if is_hidden(hidden, i):
             continue
         if (
@@ -272,39 +284,70 @@ def best_alone(alignments, first, end, key, hidden):
             )
         ):
             best = np.int64(i)
+    if lanes.n_lanes > 1:
+        score, tie = np.int64(NO_PAIR), ~np.uint64(0)
+        if best >= 0:
+            score = np.int64(alignments.score[best])
+        highest = lane_max(score, lanes)
+        if best >= 0 and score == highest:
+            tie = place_hash(alignments, best, key)
+        lowest = lane_least(tie, lanes)
+        if score != highest or tie != lowest:
+            best = np.int64(NO_ROW)
+        best = -lane_max(-best, lanes)  # the first of them
+        if best == NO_ROW:
+            best = np.int64(-1)
     return best
 
 
 @core
 def assign_roles(alignments, first, end, primary, read_len, lowest, share, hidden, role, head,
-                  sub_score):  # fmt: skip
+                  sub_score, lanes):  # fmt: skip
     """Make `primary` the first head; sort the read's other alignments under heads.
 
     Alignments that score below `lowest` compete, but get no role: they are not reported.
-    Hidden ones are left out.
+    Hidden ones are left out. Lanes share those that compete with `primary`: hardly any does not.
     """
-    role[primary] = PRIMARY
-    head[primary] = primary
-    for i in range(first, end):
+    if lanes.lane == 0:
+        role[primary] = PRIMARY
+        head[primary] = primary
+    best, n_apart = np.int32(0), np.int64(0)
+    for i in range(first + lanes.lane, end, lanes.n_lanes):
         if i == primary or is_hidden(hidden, i):
             continue
-        rival = np.int64(-1)
-        if _competes(alignments, primary, i, read_len, share):
-            rival = primary
-        else:
-            for j in range(first, i):
-                if role[j] == SUPPLEMENTARY and _competes(alignments, j, i, read_len, share):
-                    rival = np.int64(j)
-                    break
+        if not _competes(alignments, primary, i, read_len, share):
+            n_apart += 1
+            continue
+        if alignments.score[i] >= lowest:
+            role[i] = SECONDARY
+        head[i] = primary
+        best = max(best, np.int32(alignments.score[i]))
+    sub_score[primary] = lane_max(np.int64(best), lanes)
+    n_apart = lane_sum(n_apart, lanes)
+    lanes_meet(lanes)
+    i = np.int64(first)
+    while n_apart > 0 and i < end:
+        if head[i] == primary or is_hidden(hidden, i):
+            i += 1
+            continue
+        n_apart -= 1
+        rival = np.int64(NO_ROW)
+        for j in range(first + lanes.lane, i, lanes.n_lanes):
+            if role[j] == SUPPLEMENTARY and _competes(alignments, j, i, read_len, share):
+                rival = np.int64(j)
+                break
+        rival = -lane_max(-rival, lanes)
         reported = alignments.score[i] >= lowest
-        if rival >= 0:
+        if lanes.lane == 0 and rival < NO_ROW:
             if reported:
                 role[i] = SECONDARY
             head[i] = rival
             sub_score[rival] = max(sub_score[rival], alignments.score[i])
-        elif reported:
+        elif lanes.lane == 0 and reported:
             role[i] = SUPPLEMENTARY
             head[i] = i
+        lanes_meet(lanes)
+        i += 1
 
 
 @core
@@ -378,7 +421,7 @@ def assign_alt_roles(alignments, first, end, read_len, lowest, share, hidden, ro
 
 
 @core
-def _set_unpaired_values(alignments, first, end, partner, unpaired_penalty, values):
+def _set_unpaired_values(alignments, first, end, partner, unpaired_penalty, values, lanes):
     """Set the value of each alignment in first:end with the mate's best, as an improper pair.
 
     In 1 / SCALE score units. Without an alignment of the mate (`partner` -1), without penalty.
@@ -386,23 +429,25 @@ def _set_unpaired_values(alignments, first, end, partner, unpaired_penalty, valu
     other = np.int64(0)
     if partner >= 0:
         other = np.int64(alignments.score[partner]) - unpaired_penalty
-    for i in range(first, end):
+    for i in range(first + lanes.lane, end, lanes.n_lanes):
         values[i - first] = SCALE * (np.int64(alignments.score[i]) + other)
+    lanes_meet(lanes)
 
 
 @core
-def clear_roles(first, end, role, head, mapq, sub_score):
+def clear_roles(first, end, role, head, mapq, sub_score, lanes):
     """Reset the columns of alignments first:end to no role."""
-    for i in range(first, end):
+    for i in range(first + lanes.lane, end, lanes.n_lanes):
         role[i] = UNUSED
         head[i] = -1
         mapq[i] = 0
         sub_score[i] = 0
+    lanes_meet(lanes)
 
 
 @core
 def _pair_values(base_offsets, scored, first_read, best, model, penalty, key, hidden, ends,
-                 values):  # fmt: skip
+                 values, lanes):  # fmt: skip
     """Set the values of both mates' alignments; return the best proper pair as `score_pairs`.
 
     `best` are the mates' best alignments by themselves, or -1; `ends` is a workspace.
@@ -411,32 +456,34 @@ def _pair_values(base_offsets, scored, first_read, best, model, penalty, key, hi
     for mate in range(2):
         _set_unpaired_values(
             scored, offsets[first_read + mate], offsets[first_read + mate + 1], best[1 - mate],
-            penalty, values[mate],
+            penalty, values[mate], lanes,
         )  # fmt: skip
     if best[0] < 0 or best[1] < 0:
         return np.int64(NO_PAIR), np.int64(-1), np.int64(-1)
-    return score_pairs(base_offsets, scored, first_read, model, key, hidden, ends, values)
+    return score_pairs(base_offsets, scored, first_read, model, key, hidden, ends, values, lanes)
 
 
 @core
-def _set_alone(scored, first, end, alone):
+def _set_alone(scored, first, end, alone, lanes):
     """Set the value of each alignment in first:end by itself, in 1 / SCALE score units."""
-    for i in range(first, end):
+    for i in range(first + lanes.lane, end, lanes.n_lanes):
         alone[i - first] = SCALE * np.int64(scored.score[i])
+    lanes_meet(lanes)
 
 
 @core
-def _limit_mapq(alignments, first, end, sub_score, plain_mapq, mapq):
+def _limit_mapq(alignments, first, end, sub_score, plain_mapq, mapq, lanes):
     """Lower the qualities of a read's heads to what its scores allow.
 
     `plain_mapq` are those of the scores without corrections for base qualities. A read whose best
     alternative scores more than its own alignment owes its place to its mate or to base qualities.
     """
-    for i in range(first, end):
+    for i in range(first + lanes.lane, end, lanes.n_lanes):
         most = min(np.int64(mapq[i]), np.int64(plain_mapq[i - first]))
         if sub_score[i] > alignments.score[i]:
             most = min(most, np.int64(PAIR_BOOST))
         mapq[i] = np.uint8(most)
+    lanes_meet(lanes)
 
 
 class PlacingSpace(NamedTuple):
@@ -466,7 +513,7 @@ class PlacingParams(NamedTuple):
 
 @core
 def place_template(names, name_offsets, base_offsets, seeds, alignments, rankings, read, paired,
-                   settings, hidden, space, placements):  # fmt: skip
+                   settings, hidden, space, placements, lanes):  # fmt: skip
     """Place a pair, whose first mate is `read`, or a single read: fill its rows of `placements`.
 
     Parameters
@@ -477,6 +524,8 @@ def place_template(names, name_offsets, base_offsets, seeds, alignments, ranking
         :class:`PlacingParams`.
     hidden
         Workspace: bool (n_alignments,), or empty without groups of contigs.
+    lanes
+        Share the alignments.
     """
     ranked, plain, doubted = rankings
     model, params, scores, log10_text, rivals_cost, groups = settings
@@ -488,19 +537,22 @@ def place_template(names, name_offsets, base_offsets, seeds, alignments, ranking
     key = np.uint64(0)  # breaks ties, which need two alignments of a read
     if offsets[read + 1] - offsets[read] > 1 or offsets[read + step] - offsets[read + 1] > 1:
         key = name_key(names, name_offsets[read], name_offsets[read + 1])
-    clear_roles(offsets[read], offsets[read + step], role, head, mapq, sub_score)
+    clear_roles(offsets[read], offsets[read + step], role, head, mapq, sub_score, lanes)
     is_doubted = False
     for mate in range(step):
         proper[read + mate] = False
         first, end = offsets[read + mate], offsets[read + mate + 1]
         lowest = lowest_score(base_offsets[read + mate + 1] - base_offsets[read + mate], scores)
-        hide_alt(alignments, first, end, lowest, groups, hidden)
-        primary[read + mate] = best_alone(ranked, first, end, key + np.uint64(mate), hidden)
+        if len(groups):
+            if lanes.lane == 0:
+                hide_alt(alignments, first, end, lowest, groups, hidden)
+            lanes_meet(lanes)
+        primary[read + mate] = best_alone(ranked, first, end, key + np.uint64(mate), hidden, lanes)
         is_doubted |= doubted[read + mate]
     if paired:
         best = primary[read], primary[read + 1]
         score, pair_a, pair_b = _pair_values(
-            base_offsets, ranked, read, best, model, penalty, key, hidden, alone, values
+            base_offsets, ranked, read, best, model, penalty, key, hidden, alone, values, lanes
         )
         if score != NO_PAIR:
             apart = np.int64(ranked.score[best[0]]) + np.int64(ranked.score[best[1]])
@@ -509,15 +561,18 @@ def place_template(names, name_offsets, base_offsets, seeds, alignments, ranking
                 proper[read] = proper[read + 1] = True
         if is_doubted:
             best = (
-                best_alone(plain, offsets[read], offsets[read + 1], key, hidden),
-                best_alone(plain, offsets[read + 1], offsets[read + 2], key + np.uint64(1), hidden),
+                best_alone(plain, offsets[read], offsets[read + 1], key, hidden, lanes),
+                best_alone(
+                    plain, offsets[read + 1], offsets[read + 2], key + np.uint64(1), hidden, lanes
+                ),
             )
             _pair_values(
                 base_offsets, plain, read, best, model, penalty, key, hidden, alone,
-                plain_values,
+                plain_values, lanes,
             )  # fmt: skip
     for mate in range(step):
         chosen = primary[read + mate]
+        lanes_meet(lanes)  # all have it before it is replaced
         if chosen < 0:
             continue
         read_len = base_offsets[read + mate + 1] - base_offsets[read + mate]
@@ -526,20 +581,22 @@ def place_template(names, name_offsets, base_offsets, seeds, alignments, ranking
             primary[read + mate] = -1
             continue
         first, end = offsets[read + mate], offsets[read + mate + 1]
-        _set_alone(ranked, first, end, alone)
+        _set_alone(ranked, first, end, alone, lanes)
         if not paired:
-            _set_alone(ranked, first, end, values[mate])
+            _set_alone(ranked, first, end, values[mate], lanes)
         assign_roles(
             alignments, first, end, chosen, read_len, lowest, params.secondary_overlap, hidden,
-            role, head, sub_score,
+            role, head, sub_score, lanes,
         )  # fmt: skip
         if len(groups):
-            keep_to_group(alignments, first, end, chosen, groups, role, head)
-            set_rivals(alignments, first, end, groups, head, rival, sub_score)
-            assign_alt_roles(
-                alignments, first, end, read_len, lowest, params.secondary_overlap, hidden,
-                role, head, rival, sub_score,
-            )  # fmt: skip
+            if lanes.lane == 0:
+                keep_to_group(alignments, first, end, chosen, groups, role, head)
+                set_rivals(alignments, first, end, groups, head, rival, sub_score)
+                assign_alt_roles(
+                    alignments, first, end, read_len, lowest, params.secondary_overlap, hidden,
+                    role, head, rival, sub_score,
+                )  # fmt: skip
+            lanes_meet(lanes)
         unseen = unseen_score(read_len, scores.match)
         paired_unseen = unseen
         if proper[read + mate]:
@@ -554,26 +611,28 @@ def place_template(names, name_offsets, base_offsets, seeds, alignments, ranking
         assign_mapq(
             alignments, first, end, chosen, values[mate], alone, rival, role, read_len, unseen,
             paired_unseen, few_seeds, scores, params, log10_text, rivals_cost, proper[read + mate],
-            mapq[first:end],
+            mapq[first:end], lanes,
         )  # fmt: skip
-        plain_mapq[: end - first] = MAX_MAPQ
+        for i in range(lanes.lane, end - first, lanes.n_lanes):
+            plain_mapq[i] = MAX_MAPQ
         if is_doubted:
-            _set_alone(plain, first, end, plain_alone)
+            _set_alone(plain, first, end, plain_alone, lanes)
             if not paired:
-                _set_alone(plain, first, end, plain_values[mate])
+                _set_alone(plain, first, end, plain_values[mate], lanes)
             assign_mapq(
                 alignments, first, end, chosen, plain_values[mate], plain_alone, rival, role,
                 read_len, unseen, paired_unseen, few_seeds, scores, params, log10_text,
-                rivals_cost, proper[read + mate], plain_mapq[: end - first],
+                rivals_cost, proper[read + mate], plain_mapq[: end - first], lanes,
             )  # fmt: skip
-        _limit_mapq(alignments, first, end, sub_score, plain_mapq, mapq)
+        lanes_meet(lanes)
+        _limit_mapq(alignments, first, end, sub_score, plain_mapq, mapq, lanes)
     if (
         paired
         and proper[read]
         and not len(groups)  # places in other groups, as on ALT contigs, are no rivals
         and is_doubtful_pair(base_offsets, alignments, seeds.guarantee, seeds.thinned, read, scores)
     ):
-        for i in range(offsets[read], offsets[read + 2]):
+        for i in range(offsets[read] + lanes.lane, offsets[read + 2], lanes.n_lanes):
             mapq[i] = np.uint8(np.int64(mapq[i]) * TENTHS_IN_DOUBT // 10)
 
 
@@ -593,7 +652,7 @@ def _place(names, name_offsets, base_offsets, seeds, alignments, rankings, paire
     for read in range(0, n_reads, 2 if paired else 1):
         place_template(
             names, name_offsets, base_offsets, seeds, alignments, rankings, read, paired, settings,
-            hidden, space, placements,
+            hidden, space, placements, ONE_LANE,
         )  # fmt: skip
 
 

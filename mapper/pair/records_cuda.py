@@ -1,7 +1,8 @@
 """CUDA kernels from alignments to BAM records: placement, mapping qualities, records, their bytes.
 
 Placement and records take one thread for each pair or read, with the text of the CPU's loops
-(:mod:`mapper.pair.placement`, :mod:`mapper.pair.records`). Operations and tags of unknown length go
+(:mod:`mapper.pair.placement`, :mod:`mapper.pair.records`); the few with many alignments, for which
+the others would have to wait, are placed by a warp each. Operations and tags of unknown length go
 to rooms that are large enough for any; then a warp writes each record's bytes to their place. Names
 and qualities are only read here: they need not come back to the host.
 """
@@ -25,7 +26,7 @@ from mapper.batch import (
 from mapper.batch_ops import join_offsets
 from mapper.cuda.api import cuda, kernel
 from mapper.cuda.memory import Workspace
-from mapper.cuda.warp import WARP
+from mapper.cuda.warp import WARP, WarpLanes
 from mapper.cuda.worklist import columns, offsets_of, threads_for
 from mapper.dna import COMPLEMENT
 from mapper.extend.cuda import DeviceAlignments
@@ -39,6 +40,7 @@ from mapper.io.bam_writer import (
     reference_span,
 )
 from mapper.jit.accelerate import core
+from mapper.jit.lanes import THREAD_LANE
 from mapper.jit.simd import put32
 from mapper.pair.insert_size import InsertSizeModel
 from mapper.pair.placement import (
@@ -108,20 +110,22 @@ class Records(NamedTuple):
     tags: Any  # uint8
 
 
-@kernel(128)
-def _place_templates(n_templates, paired, reads, texts, seeds, alignments, rankings, weights,
-                     settings, hidden, space, placements):  # fmt: skip
-    """Rank the alignments of a pair or a single read a thread, and place it."""
-    template = cuda.grid(1)
-    if template >= n_templates:
-        return
-    step = 2 if paired else 1
-    read = template * step
+FEW_PLACED = 24
+"""Alignments of a pair or single read that one thread places; a warp does more."""
+
+PLACING_WARPS = 4096
+"""Warps that take the others in turn; the device holds so many at a time."""
+
+
+@core
+def _rank_and_place(read, paired, reads, texts, seeds, alignments, rankings, weights, settings,
+                    hidden, space, placements, lanes):  # fmt: skip
+    """Rank the alignments of the pair or single read that begins with `read`, and place it."""
     ranked, plain, doubted = rankings
-    for mate in range(step):
+    for mate in range(2 if paired else 1):
         doubted[read + mate] = rank_read(
             reads.base_offsets, texts.quals, alignments, read + mate, weights, plain.score,
-            ranked.score,
+            ranked.score, lanes,
         )  # fmt: skip
     first = alignments.alignment_offsets[read]
     own = PlacingSpace(
@@ -130,8 +134,43 @@ def _place_templates(n_templates, paired, reads, texts, seeds, alignments, ranki
     )  # fmt: skip
     place_template(
         texts.names, texts.name_offsets, reads.base_offsets, seeds, alignments, rankings, read,
-        paired, settings, hidden, own, placements,
+        paired, settings, hidden, own, placements, lanes,
     )  # fmt: skip
+
+
+@kernel(128)
+def _place_templates(n_templates, paired, reads, texts, seeds, alignments, rankings, weights,
+                     settings, hidden, space, placements, listed, n_listed):  # fmt: skip
+    """Place a pair or a single read a thread; list those with many alignments."""
+    template = cuda.grid(1)
+    if template >= n_templates:
+        return
+    step = 2 if paired else 1
+    read = template * step
+    offsets = alignments.alignment_offsets
+    if offsets[read + step] - offsets[read] > FEW_PLACED:
+        listed[cuda.atomic.add(n_listed, 0, 1)] = read
+        return
+    _rank_and_place(
+        read, paired, reads, texts, seeds, alignments, rankings, weights, settings, hidden, space,
+        placements, THREAD_LANE,
+    )  # fmt: skip
+
+
+@kernel(128)
+def _place_listed(n_warps, paired, reads, texts, seeds, alignments, rankings, weights, settings,
+                  hidden, space, placements, listed, n_listed):  # fmt: skip
+    """Place the listed pairs or single reads, one a warp at a time."""
+    thread = cuda.grid(1)
+    warp = thread // WARP
+    if warp >= n_warps:
+        return
+    lanes = WarpLanes(thread % WARP, WARP)
+    for item in range(warp, n_listed[0], n_warps):
+        _rank_and_place(
+            listed[item], paired, reads, texts, seeds, alignments, rankings, weights, settings,
+            hidden, space, placements, lanes,
+        )  # fmt: skip
 
 
 @core
@@ -355,15 +394,19 @@ def _place_reads(
     )
     hidden = space.device("place.hidden", n_rows if has_groups else 0, np.uint8)
     n_templates = n_reads // 2 if paired else n_reads
-    _place_templates.launch(
-        n_templates, space.stream, n_templates, paired, reads, texts, seeds.per_read, alignments,
-        rankings,
-        weights._replace(
-            refunds=space.upload("place.refunds", weights.refunds),
-            discounts=space.upload("place.discounts", weights.discounts),
-        ),
+    weights = weights._replace(
+        refunds=space.upload("place.refunds", weights.refunds),
+        discounts=space.upload("place.discounts", weights.discounts),
+    )
+    both = (
+        paired, reads, texts, seeds.per_read, alignments, rankings, weights,
         _upload_settings(space, settings), hidden, workspace, placements,
+        space.device("place.listed", n_templates, np.int32),
+        space.upload("place.n_listed", np.zeros(1, np.int64)),
     )  # fmt: skip
+    _place_templates.launch(n_templates, space.stream, n_templates, *both)
+    n_warps = min(n_templates, PLACING_WARPS)
+    _place_listed.launch(WARP * n_warps, space.stream, n_warps, *both)
     return placements
 
 

@@ -12,6 +12,7 @@ from mapper.dna import AMBIGUOUS
 from mapper.index.fm import FMIndex, RowsInWork
 from mapper.index.kmer_filter import EVERY_KMER, KmerFilter
 from mapper.jit.accelerate import driver, grown
+from mapper.jit.lanes import ONE_LANE
 from mapper.params import AnchorParams, SeedParams
 from mapper.seed.diagonals import SeedScratch, table_size
 from mapper.seed.maximal import (
@@ -87,7 +88,7 @@ def _seed_reads(fm, present, bases, base_offsets, planes, word_offsets, params, 
         if n_diags == 0:
             n_diags, disjoint, was_thinned = seed_read(
                 fm, present, bases, base_offsets[read], base_offsets[read + 1], planes,
-                word_offsets[read], params, max_hits, scratch, working,
+                word_offsets[read], params, max_hits, scratch, working, ONE_LANE,
             )  # fmt: skip
         if n_diags < 0:
             raise RuntimeError("more seeds than any read has: a bug in fmwave")
@@ -99,7 +100,7 @@ def _seed_reads(fm, present, bases, base_offsets, planes, word_offsets, params, 
                 grown(columns.strand, capacity), grown(columns.query_start, capacity),
                 grown(columns.text_pos, capacity), grown(columns.seed_len, capacity),
             )  # fmt: skip
-        write_seeds(scratch, n_diags, columns, total)
+        write_seeds(scratch, n_diags, columns, total, ONE_LANE)
         total += n_diags
         seed_offsets[read + 1] = total
     return (

@@ -1,4 +1,8 @@
-"""CUDA driver of seeding: upload and pack reads, and find their seeds, one thread for each read."""
+"""CUDA driver of seeding: upload and pack reads, and find their seeds.
+
+A thread takes a read; a warp takes one whose hits do not fit a thread's workspace, and each read
+that is looked at again, of which hundreds of hits are located: a warp locates 32 at a time.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,7 @@ from mapper.batch import PackedReads, ReadBatch, SeedBatch, SeedSummary
 from mapper.batch_ops import join_offsets, longest_row, offsets_of
 from mapper.cuda.api import cuda, kernel
 from mapper.cuda.memory import Workspace
+from mapper.cuda.warp import WARP, WarpLanes
 from mapper.cuda.worklist import (
     POOL,
     Lists,
@@ -23,6 +28,8 @@ from mapper.cuda.worklist import (
     threads_for,
 )
 from mapper.index.fm import FMIndex
+from mapper.jit.accelerate import core
+from mapper.jit.lanes import THREAD_LANE, lane_max, lanes_meet
 from mapper.params import SeedParams
 from mapper.seed.diagonals import SeedScratch, table_size
 from mapper.seed.pack import pack_row, packed_offsets
@@ -94,6 +101,14 @@ _COLUMNS = ("u1", "i4", "i8", "i4")
 _SCRATCH = ("i4", "i4", "u1", "i8", "i8", "i4", "i8", "i4", "i4")
 
 
+class SeedingSizes(NamedTuple):
+    """Items of the workspace with which a read is seeded."""
+
+    seeds: int
+    diagonals: int
+    slots: int
+
+
 class PerRead(NamedTuple):
     """Columns of a SeedBatch with a row for each read."""
 
@@ -112,9 +127,33 @@ class DeviceSeeds(NamedTuple):
     per_read: PerRead  # the same on the device
 
 
+@core
+def _seed_one(fm, reads, params, lists, bucket, read, scratch, pool, found, per_read, lanes):
+    """Seed a read; append it to the next bucket if it does not fit."""
+    n_diags, guarantee, thinned = seed_read(
+        fm, None, reads.bases, reads.base_offsets[read], reads.base_offsets[read + 1],
+        reads.planes, reads.word_offsets[read], params, params.max_hits, scratch, None, lanes,
+    )  # fmt: skip
+    start = np.int64(0)
+    if lanes.lane == 0:
+        if n_diags < 0:
+            row = cuda.atomic.add(lists.counters, POOL + 2 + bucket, 1)
+            lists.reads[bucket + 1, row] = read
+        else:
+            start = cuda.atomic.add(lists.counters, POOL, n_diags)
+            pool.count[read] = n_diags
+            pool.start[read] = start
+            per_read.guarantee[read] = guarantee
+            per_read.thinned[read] = thinned
+    start = lane_max(start, lanes)
+    if n_diags > 0 and start + n_diags <= len(found.strand):
+        write_seeds(scratch, n_diags, found, start, lanes)
+    lanes_meet(lanes)
+
+
 @kernel(128)
 def _seed(fm, reads, params, lists, bucket, n_threads, scratch, pool, found, per_read):
-    """Seed the reads of one bucket; append reads that do not fit to the next bucket."""
+    """Seed the reads of a bucket, one a thread."""
     thread = cuda.grid(1)
     if thread >= n_threads:
         return
@@ -131,24 +170,41 @@ def _seed(fm, reads, params, lists, bucket, n_threads, scratch, pool, found, per
     )
     item = thread
     while item < lists.counters[POOL + 1 + bucket]:
-        read = lists.reads[bucket, item]
-        item += n_threads
-        n_diags, guarantee, thinned = seed_read(
-            fm, None, reads.bases, reads.base_offsets[read], reads.base_offsets[read + 1],
-            reads.planes, reads.word_offsets[read], params, params.max_hits, mine,
-            None,
+        _seed_one(
+            fm, reads, params, lists, bucket, lists.reads[bucket, item], mine, pool, found,
+            per_read, THREAD_LANE,
         )  # fmt: skip
-        if n_diags < 0:
-            row = cuda.atomic.add(lists.counters, POOL + 2 + bucket, 1)
-            lists.reads[bucket + 1, row] = read
-            continue
-        start = cuda.atomic.add(lists.counters, POOL, n_diags)
-        pool.count[read] = n_diags
-        pool.start[read] = start
-        per_read.guarantee[read] = guarantee
-        per_read.thinned[read] = thinned
-        if start + n_diags <= len(found.strand):
-            write_seeds(mine, n_diags, found, start)
+        item += n_threads
+
+
+@kernel(128)
+def _seed_by_warp(fm, reads, params, lists, bucket, n_warps, sizes, scratch, pool, found,
+                  per_read):  # fmt: skip
+    """Seed the reads of a bucket, one a warp; `sizes` are those of a warp's workspace."""
+    thread = cuda.grid(1)
+    warp = thread // WARP
+    if warp >= n_warps:
+        return
+    first_seed, first_diag = warp * sizes.seeds, warp * sizes.diagonals
+    first_slot = warp * sizes.slots
+    end_seed, end_diag = first_seed + sizes.seeds, first_diag + sizes.diagonals
+    mine = SeedScratch(
+        scratch.start[first_seed:end_seed],
+        scratch.length[first_seed:end_seed],
+        scratch.strand[first_seed:end_seed],
+        scratch.sa_lo[first_seed:end_seed],
+        scratch.sa_hi[first_seed:end_seed],
+        scratch.order[first_seed:end_seed],
+        scratch.diag[first_diag:end_diag],
+        scratch.diag_seed[first_diag:end_diag],
+        scratch.slots[first_slot : first_slot + sizes.slots],
+    )
+    lanes = WarpLanes(thread % WARP, WARP)
+    for item in range(warp, lists.counters[POOL + 1 + bucket], n_warps):
+        _seed_one(
+            fm, reads, params, lists, bucket, lists.reads[bucket, item], mine, pool, found,
+            per_read, lanes,
+        )  # fmt: skip
 
 
 @kernel(128)
@@ -224,20 +280,32 @@ def _run_buckets(
 ) -> Lists:  # fmt: skip
     """Queue the kernel for every bucket; return the worklists, whose counters hold the outcome."""
     n_reads = len(reads.base_offsets) - 1
-    buckets = ((FIRST_SEEDS, FIRST_DIAGONALS), (most_seeds(longest), params.max_hits))
+    buckets = [_seeding_sizes(most_seeds(longest), params.max_hits)]
+    if chosen is None:
+        buckets.insert(0, _seeding_sizes(FIRST_SEEDS, FIRST_DIAGONALS))
     lists = new_lists(space, n_reads, len(buckets), pool, chosen)
-    for bucket, (n_seeds, n_diags) in enumerate(buckets):
-        n_slots = table_size(n_diags)
-        n_threads = threads_for(n_reads, 29 * n_seeds + 12 * n_diags + 4 * n_slots)
-        sizes = (n_seeds,) * 6 + (n_diags,) * 2 + (n_slots,)
+    for bucket, sizes in enumerate(buckets):
+        n_seeds, n_diags, n_slots = sizes
+        n_units = threads_for(n_reads, 29 * n_seeds + 12 * n_diags + 4 * n_slots)
+        items = (n_seeds,) * 6 + (n_diags,) * 2 + (n_slots,)
         scratch = SeedScratch(
             *(
-                space.device(f"seed.scratch.{name}", n_threads * size, np.dtype(dtype))
-                for name, size, dtype in zip(SeedScratch._fields, sizes, _SCRATCH, strict=True)
+                space.device(f"seed.scratch.{name}", n_units * n, np.dtype(dtype))
+                for name, n, dtype in zip(SeedScratch._fields, items, _SCRATCH, strict=True)
             )
         )
-        _seed.launch(
-            n_threads, space.stream, fm, reads, params, lists, bucket, n_threads, scratch, pool,
-            found, per_read,
-        )  # fmt: skip
+        if sizes is buckets[-1]:
+            _seed_by_warp.launch(
+                WARP * n_units, space.stream, fm, reads, params, lists, bucket, n_units, sizes,
+                scratch, pool, found, per_read,
+            )  # fmt: skip
+        else:
+            _seed.launch(
+                n_units, space.stream, fm, reads, params, lists, bucket, n_units, scratch, pool,
+                found, per_read,
+            )  # fmt: skip
     return lists
+
+
+def _seeding_sizes(n_seeds: int, n_diagonals: int) -> SeedingSizes:
+    return SeedingSizes(n_seeds, n_diagonals, table_size(n_diagonals))

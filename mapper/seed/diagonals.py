@@ -14,6 +14,8 @@ import numpy as np
 from mapper.dna import mismatch_word
 from mapper.index.fm import clean_hit, locate, locate_together
 from mapper.jit.accelerate import core
+from mapper.jit.intrinsics import popcount
+from mapper.jit.lanes import lane_mask, lanes_meet, take_slot
 
 DIAGONALS_FULL = -1
 """Status: the diagonals of a read do not fit the workspace."""
@@ -43,8 +45,24 @@ def table_size(max_hits: int) -> int:
 
 
 @core
-def sort_by_rows(scratch, n_seeds):
+def _rank_by_rows(scratch, n_seeds, lanes):
+    """Do what :func:`sort_by_rows` does: each lane counts the seeds before those that it has."""
+    for i in range(lanes.lane, n_seeds, lanes.n_lanes):
+        rows = scratch.sa_hi[i] - scratch.sa_lo[i]
+        rank = np.int32(0)
+        for j in range(n_seeds):
+            others = scratch.sa_hi[j] - scratch.sa_lo[j]
+            rank = np.int32(rank + (others < rows or (others == rows and j < i)))
+        scratch.order[rank] = i
+    lanes_meet(lanes)
+
+
+@core
+def sort_by_rows(scratch, n_seeds, lanes):
     """Order the seeds by number of rows (insertion sort, stable)."""
+    if lanes.n_lanes > 1:
+        _rank_by_rows(scratch, n_seeds, lanes)
+        return
     one = np.uint32(1)
     for i in range(np.int32(n_seeds)):
         seed = np.uint32(i)
@@ -92,31 +110,51 @@ def find_slot(scratch, diagonal):
 
 
 @core
-def clear_diagonals(scratch):
+def clear_diagonals(scratch, lanes):
     """Empty the table."""
-    for i in range(np.int32(len(scratch.slots))):
+    for i in range(np.int32(lanes.lane), np.int32(len(scratch.slots)), np.int32(lanes.n_lanes)):
         scratch.slots[np.uint32(i)] = -1
+    lanes_meet(lanes)
 
 
 @core
-def add_diagonal(scratch, n_diags, seed, diagonal):
-    """Add a seed's diagonal; return the number of known diagonals, or DIAGONALS_FULL.
+def add_diagonals(scratch, n_diags, seed, diagonal, is_hit, lanes):
+    """Add diagonals of a seed, one of each lane, all different, in the order of lanes.
 
-    `diagonal` includes the strand, as in ``SeedScratch.diag``.
+    Parameters
+    ----------
+    diagonal
+        With the strand, as in ``SeedScratch.diag``.
+    is_hit
+        False for a lane that has none.
+
+    Returns
+    -------
+    The number of known diagonals, or DIAGONALS_FULL.
     """
-    slot = find_slot(scratch, diagonal)
-    if scratch.slots[slot] >= 0:
-        return n_diags
-    if n_diags == len(scratch.diag):
+    is_new = False
+    slot = np.uint32(0)
+    if is_hit:
+        slot = find_slot(scratch, diagonal)
+        is_new = scratch.slots[slot] < 0
+    new = np.uint64(lane_mask(is_new, lanes))
+    n_new = np.int64(popcount(new))
+    if n_diags + n_new > len(scratch.diag):
         return np.int64(DIAGONALS_FULL)
-    scratch.slots[slot] = n_diags
-    scratch.diag[n_diags] = diagonal
-    scratch.diag_seed[n_diags] = seed
-    return n_diags + 1
+    if is_new:
+        before = new & ((np.uint64(1) << np.uint64(lanes.lane)) - np.uint64(1))
+        row = np.uint32(n_diags + np.int64(popcount(before)))
+        scratch.diag[row] = diagonal
+        scratch.diag_seed[row] = seed
+        while not take_slot(scratch.slots, slot, row, lanes):  # another lane has it
+            slot = np.uint32((slot + np.uint32(1)) & np.uint32(len(scratch.slots) - 1))
+    lanes_meet(lanes)
+    return n_diags + n_new
 
 
 @core
-def locate_rows(fm, scratch, seed, step, n_rows, n_diags, working, located, n_done):
+def locate_rows(fm, scratch, seed, step, n_rows, n_diags, working, located, n_done,
+                lanes):  # fmt: skip
     """Locate `n_rows` rows of a seed, every `step`-th, and add their diagonals.
 
     Parameters
@@ -125,6 +163,8 @@ def locate_rows(fm, scratch, seed, step, n_rows, n_diags, working, located, n_do
         As in :func:`collect_diagonals`.
     n_done
         Where the rows have been located already, the first in ``located.rows``; else -1.
+    lanes
+        Locate a row each.
 
     Returns
     -------
@@ -136,19 +176,20 @@ def locate_rows(fm, scratch, seed, step, n_rows, n_diags, working, located, n_do
         for i in range(n_rows):
             working.rows[i] = row + i * step
         locate_together(fm, working, n_rows)
-    for i in range(n_rows):
+    for first in range(np.int64(0), n_rows, np.int64(lanes.n_lanes)):
+        i = first + lanes.lane
         text_pos = ~row
-        if row >= 0:
+        is_hit = i < n_rows
+        if row >= 0 and is_hit:
             if working is None:
                 text_pos = locate(fm, row + i * step)
             elif is_done:
                 text_pos = located.rows[n_done + i]
             else:
                 text_pos = working.rows[i]
-            if not clean_hit(fm, text_pos, scratch.length[seed]):
-                continue
+            is_hit = clean_hit(fm, text_pos, scratch.length[seed])
         diagonal = 2 * (text_pos - scratch.start[seed]) + scratch.strand[seed]
-        n_diags = add_diagonal(scratch, n_diags, seed, diagonal)
+        n_diags = add_diagonals(scratch, n_diags, seed, diagonal, is_hit, lanes)
         if n_diags < 0:
             break
     return n_diags
@@ -181,7 +222,7 @@ def list_rarest(scratch, n_seeds, max_occ, max_hits, working, n_rows):
 
 
 @core
-def find_diagonals(fm, scratch, n_seeds, max_occ, max_hits, working):
+def find_diagonals(fm, scratch, n_seeds, max_occ, max_hits, working, lanes):
     """Fill the scratch with the diagonals of a read's seeds.
 
     Parameters
@@ -191,6 +232,8 @@ def find_diagonals(fm, scratch, n_seeds, max_occ, max_hits, working):
     working
         :class:`mapper.index.fm.RowsInWork` for `max_hits` rows, with which they are located
         together; None on a device, whose threads hide the latency. No effect on the result.
+    lanes
+        Share the rows (:mod:`mapper.jit.lanes`).
 
     Returns
     -------
@@ -199,28 +242,29 @@ def find_diagonals(fm, scratch, n_seeds, max_occ, max_hits, working):
     n_over_budget
         Number of seeds that were not located because the read has enough hits already.
     """
-    sort_by_rows(scratch, n_seeds)
+    sort_by_rows(scratch, n_seeds, lanes)
     n_rare = np.int64(0)
     if working is not None:
         n_rare, n_rows = list_rarest(scratch, n_seeds, max_occ, max_hits, working, np.int64(0))
         locate_together(fm, working, n_rows)
     return collect_diagonals(
-        fm, scratch, n_seeds, n_rare, max_occ, max_hits, working, working, np.int64(0)
+        fm, scratch, n_seeds, n_rare, max_occ, max_hits, working, working, np.int64(0), lanes
     )
 
 
 @core
-def collect_diagonals(fm, scratch, n_seeds, n_rare, max_occ, max_hits, working, located, n_done):
+def collect_diagonals(fm, scratch, n_seeds, n_rare, max_occ, max_hits, working, located, n_done,
+                      lanes):  # fmt: skip
     """Fill the scratch with the diagonals of a read's seeds, in their order by rows.
 
     Parameters
     ----------
     n_rare, located, n_done
         How many seeds have been located, the first of their rows at ``located.rows[n_done]``.
-    scratch, working
+    scratch, working, lanes
         As in :func:`find_diagonals`, which has the results.
     """
-    clear_diagonals(scratch)
+    clear_diagonals(scratch, lanes)
     n_diags = np.int64(0)
     n_over_budget = np.int64(0)
     for i in range(n_seeds):
@@ -237,7 +281,7 @@ def collect_diagonals(fm, scratch, n_seeds, n_rare, max_occ, max_hits, working, 
         is_done = i < n_rare
         n_diags = locate_rows(
             fm, scratch, seed, step, n_located, n_diags, working, located,
-            n_done if is_done else np.int64(-1),
+            n_done if is_done else np.int64(-1), lanes,
         )  # fmt: skip
         if n_diags < 0:
             break

@@ -102,7 +102,7 @@ def rows_compared(fm, seed_len):
 
 
 @core
-def narrow_seeds(fm, codes, seed_len, scratch, first, n):
+def narrow_seeds(fm, codes, seed_len, scratch, first, n, lanes):
     """Search seeds until each is complete or has at most one row left.
 
     All seeds take a step in turn. A device runs this: its threads hide the time that memory takes.
@@ -112,8 +112,11 @@ def narrow_seeds(fm, codes, seed_len, scratch, first, n):
     scratch
         Rows ``first:first + n`` hold ``start`` (on `codes`) and ``strand``; ``sa_lo``,
         ``sa_hi`` and ``length`` get the rows of the last ``length`` bases of each pattern.
+    lanes
+        Share the seeds.
     """
-    for row in range(np.int32(first), np.int32(first + n)):
+    n_lanes = np.int32(lanes.n_lanes)
+    for row in range(np.int32(first + lanes.lane), np.int32(first + n), n_lanes):
         i = np.uint32(row)
         start = np.int64(scratch.start[i])
         kmer = table_kmer(fm, codes, start, start + seed_len, scratch.strand[i])
@@ -125,7 +128,7 @@ def narrow_seeds(fm, codes, seed_len, scratch, first, n):
     is_alive = n > 0
     while is_alive:
         is_alive = False
-        for row in range(np.int32(first), np.int32(first + n)):
+        for row in range(np.int32(first + lanes.lane), np.int32(first + n), n_lanes):
             i = np.uint32(row)
             sa_lo = scratch.sa_lo[i]
             sa_hi = scratch.sa_hi[i]
@@ -229,6 +232,40 @@ def lengthen_seed(fm, codes, start, end, strand, sa_lo, sa_hi, room, extend_over
 
 
 @core
+def _room_of(scratch, i, seed_len, first_base, end_base):
+    """Return the bases by which the pattern of a seed may grow."""
+    start = np.int64(scratch.start[i])
+    return start - first_base if scratch.strand[i] == 0 else end_base - start - seed_len
+
+
+@core
+def _is_frequent(scratch, i, seed_len, extend_over):
+    """Return True if a seed is complete and has more rows than it may have."""
+    n_rows = scratch.sa_hi[i] - scratch.sa_lo[i]
+    return scratch.length[i] == seed_len and n_rows > max(extend_over, 1)
+
+
+@core
+def lengthen_seeds(fm, codes, seed_len, first_base, end_base, extend_over, scratch, first, n,
+                   lanes):  # fmt: skip
+    """Lengthen complete seeds, one after another, each by one of the `lanes`; on a device.
+
+    Parameters
+    ----------
+    first_base, end_base, extend_over, scratch, first, n
+        As for :func:`lengthen_together`, which has the same results.
+    """
+    for i in range(first + lanes.lane, first + n, lanes.n_lanes):
+        if _is_frequent(scratch, i, seed_len, extend_over):
+            start = np.int64(scratch.start[i])
+            sa_lo, sa_hi, length = lengthen_seed(
+                fm, codes, start, start + seed_len, scratch.strand[i], scratch.sa_lo[i],
+                scratch.sa_hi[i], _room_of(scratch, i, seed_len, first_base, end_base), extend_over,
+            )  # fmt: skip
+            scratch.sa_lo[i], scratch.sa_hi[i], scratch.length[i] = sa_lo, sa_hi, length
+
+
+@core
 def lengthen_together(fm, codes, seed_len, first_base, end_base, extend_over, scratch, first, n):
     """Lengthen complete seeds as :func:`lengthen_seed` does, on the CPU: a step of all in turn.
 
@@ -243,18 +280,16 @@ def lengthen_together(fm, codes, seed_len, first_base, end_base, extend_over, sc
     growing = scratch.order  # free until the seeds are sorted
     n_growing = np.int64(0)
     for i in range(first, first + n):
-        sa_lo, sa_hi = scratch.sa_lo[i], scratch.sa_hi[i]
-        if scratch.length[i] == seed_len and sa_hi - sa_lo > max(extend_over, 1):
+        if _is_frequent(scratch, i, seed_len, extend_over):
             growing[first + n_growing] = i
             n_growing += 1
-            prefetch_step(fm, sa_lo, sa_hi, False)
+            prefetch_step(fm, scratch.sa_lo[i], scratch.sa_hi[i], False)
     while n_growing > 0:
         n_left = np.int64(0)
         for j in range(first, first + n_growing):
             i = growing[j]
-            start, length = np.int64(scratch.start[i]), np.int64(scratch.length[i])
-            room = start - first_base if scratch.strand[i] == 0 else end_base - start - seed_len
-            if length >= seed_len + room:
+            length = np.int64(scratch.length[i])
+            if length >= seed_len + _room_of(scratch, i, seed_len, first_base, end_base):
                 continue
             base = base_ahead(codes, seed_len, scratch, i)
             sa_lo, sa_hi = extend_left(fm, base, scratch.sa_lo[i], scratch.sa_hi[i])

@@ -1,8 +1,8 @@
 """Core of seeding: find the located seeds of one read, in up to three rounds.
 
-Both backends compile this code, one thread for each read: the CPU with a workspace that fits any
-read of the batch, a device first with a small workspace, then with a large one for the reads
-that did not fit (status ``SEEDS_FULL``).
+Both backends compile this code. The CPU takes a read in each thread, with a workspace that fits any
+read of the batch; so does a device, with a small workspace, and then a warp, with a large one, for
+each read that did not fit (status ``SEEDS_FULL``).
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from mapper.index.fm import locate
 from mapper.index.kmer_filter import consecutive_present, mark_present
 from mapper.jit.accelerate import core
 from mapper.jit.intrinsics import trailing_zeros
+from mapper.jit.lanes import lanes_meet
 from mapper.seed.diagonals import DIAGONALS_FULL, find_diagonals, seed_matches
 from mapper.seed.exact import (
     complete_unique,
-    lengthen_seed,
+    lengthen_seeds,
     lengthen_together,
     n_disjoint,
     narrow_seeds,
@@ -182,16 +183,12 @@ def _place_unique(fm, codes, start, end, strand, planes, word, query_start, row,
 
 
 @core
-def _finish_seed(fm, present, codes, read_start, read_len, room, seed_len, planes, word, anchor,
-                 other_anchor, params, scratch, row, n_seeds):  # fmt: skip
-    """Complete the narrowed seed of a row of `scratch`; store it as seed `n_seeds` if it occurs.
+def _finish_seed(fm, codes, read_start, read_len, seed_len, planes, word, anchor, other_anchor,
+                 params, scratch, row, n_seeds, lanes):  # fmt: skip
+    """Complete the searched seed of a row of `scratch`; store it as seed `n_seeds` if it occurs.
 
     Parameters
     ----------
-    present
-        None if the seed has not been lengthened yet.
-    room
-        Bases that the seed may grow by.
     planes, word
         The bit planes of the read on the seed's strand.
     anchor, other_anchor
@@ -209,6 +206,7 @@ def _finish_seed(fm, present, codes, read_start, read_len, room, seed_len, plane
     end = start + seed_len
     sa_lo, sa_hi = scratch.sa_lo[row], scratch.sa_hi[row]
     length = np.int64(scratch.length[row])
+    lanes_meet(lanes)  # all have the row, which may be `n_seeds`
     text_pos = np.int64(-1)
     if sa_hi - sa_lo == 1 and length <= seed_len:
         query_start = start - read_start if strand == 0 else read_start + read_len - end
@@ -220,10 +218,6 @@ def _finish_seed(fm, present, codes, read_start, read_len, room, seed_len, plane
             anchor = text_pos - query_start
         sa_hi = sa_lo + 1
         length = np.int64(seed_len)
-    elif sa_lo < sa_hi and present is None:
-        sa_lo, sa_hi, length = lengthen_seed(
-            fm, codes, start, end, strand, sa_lo, sa_hi, room, params.extend_over
-        )
     if sa_lo >= sa_hi or sa_lo < 0:
         return n_seeds, np.int64(seed_len), True, anchor
     if text_pos >= 0:
@@ -243,7 +237,7 @@ def _finish_seed(fm, present, codes, read_start, read_len, room, seed_len, plane
 
 @core
 def _search_round(fm, present, codes, read_start, read_end, planes, word, seed_len, step, params,
-                  scratch, n_seeds):  # fmt: skip
+                  scratch, n_seeds, lanes):  # fmt: skip
     """Search one round of seeds on both strands, in addition to the `n_seeds` stored so far.
 
     With `step` 0 seeds are disjoint, else one starts every `step` bases.
@@ -291,7 +285,12 @@ def _search_round(fm, present, codes, read_start, read_end, planes, word, seed_l
             if n_listed < 0:
                 return np.int64(SEEDS_FULL), n_tried, np.int64(0), thinned
             if present is None:
-                narrow_seeds(fm, codes, seed_len, scratch, n_seeds, n_listed)
+                narrow_seeds(fm, codes, seed_len, scratch, n_seeds, n_listed, lanes)
+                lengthen_seeds(
+                    fm, codes, seed_len, clean, stretch_end, params.extend_over, scratch, n_seeds,
+                    n_listed, lanes,
+                )  # fmt: skip
+                lanes_meet(lanes)
             else:
                 narrow_together(fm, codes, seed_len, scratch, n_seeds, n_listed)
                 lengthen_together(
@@ -301,11 +300,10 @@ def _search_round(fm, present, codes, read_start, read_end, planes, word, seed_l
             for row in range(n_seeds, n_seeds + n_listed):
                 start = np.int64(scratch.start[row])
                 strand = np.int64(scratch.strand[row])
-                room = start - clean if strand == 0 else stretch_end - start - seed_len
                 n_seeds, length, located, anchor = _finish_seed(
-                    fm, present, codes, read_start, read_end - read_start, room, seed_len, planes,
+                    fm, codes, read_start, read_end - read_start, seed_len, planes,
                     word + n_strand_words * strand, anchor_1 if strand else anchor_0,
-                    anchor_0 if strand else anchor_1, params, scratch, row, n_seeds,
+                    anchor_0 if strand else anchor_1, params, scratch, row, n_seeds, lanes,
                 )  # fmt: skip
                 if strand:
                     anchor_1 = anchor
@@ -347,7 +345,7 @@ def _search_round(fm, present, codes, read_start, read_end, planes, word, seed_l
 
 @core
 def seed_read(fm, present, codes, read_start, read_end, planes, word, params, max_hits, scratch,
-              working):  # fmt: skip
+              working, lanes):  # fmt: skip
     """Find the diagonals of the exact seeds of one read and leave them in `scratch`.
 
     Parameters
@@ -361,7 +359,7 @@ def seed_read(fm, present, codes, read_start, read_end, planes, word, params, ma
         Its bit planes: strand 0 from row `word` on, followed by strand 1.
     params
         SeedParams with its lengths filled in.
-    working
+    working, lanes
         As in :func:`mapper.seed.diagonals.find_diagonals`.
 
     Returns
@@ -386,13 +384,13 @@ def seed_read(fm, present, codes, read_start, read_end, planes, word, params, ma
             length, step = params.last_len, np.int64(1)
         n_seeds, n_tried, guarantee, thinned = _search_round(
             fm, present, codes, read_start, read_end, planes, word, length, step, params, scratch,
-            n_seeds,
+            n_seeds, lanes,
         )  # fmt: skip
         if n_seeds < 0:
             return n_seeds, guarantee, thinned
         if n_seeds:
             n_diags, n_over_budget = find_diagonals(
-                fm, scratch, n_seeds, params.max_occ, max_hits, working
+                fm, scratch, n_seeds, params.max_occ, max_hits, working, lanes
             )
             if n_diags < 0:
                 return n_diags, guarantee, thinned
@@ -405,9 +403,9 @@ def seed_read(fm, present, codes, read_start, read_end, planes, word, params, ma
 
 
 @core
-def write_seeds(scratch, n_diags, columns, row):
+def write_seeds(scratch, n_diags, columns, row, lanes):
     """Write the seeds of a read's diagonals from `row` on."""
-    for i in range(np.int32(n_diags)):
+    for i in range(np.int32(lanes.lane), np.int32(n_diags), np.int32(lanes.n_lanes)):
         d, to = np.uint32(i), np.uint64(row + i)
         seed = np.uint32(scratch.diag_seed[d])
         diagonal, start = scratch.diag[d], scratch.start[seed]

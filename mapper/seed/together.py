@@ -17,6 +17,7 @@ import numpy as np
 from mapper.dna import AMBIGUOUS, n_words
 from mapper.index.fm import extend_unique, locate, locate_together
 from mapper.jit.accelerate import core
+from mapper.jit.lanes import ONE_LANE
 from mapper.seed.diagonals import collect_diagonals, list_rarest, seed_matches, sort_by_rows
 from mapper.seed.exact import (
     base_ahead,
@@ -292,7 +293,7 @@ def search_group(fm, codes, base_offsets, planes, word_offsets, chosen, first, p
         )
         _take_seeds(group, i, scratch)
         n_seeds = group.n_seeds[i]
-        sort_by_rows(scratch, n_seeds)
+        sort_by_rows(scratch, n_seeds, ONE_LANE)
         group.first_located[i] = n_located
         group.n_rare[i], n_located = list_rarest(
             scratch, n_seeds, params.max_occ, params.max_hits, located, n_located
@@ -328,7 +329,7 @@ def diagonals_of(fm, group, read, params, scratch, working, located):
         scratch.order[i] = group.order[group.first_row[read] + i]
     n_diags, n_over_budget = collect_diagonals(
         fm, scratch, n_seeds, group.n_rare[read], params.max_occ, params.max_hits, working, located,
-        group.first_located[read],
+        group.first_located[read], ONE_LANE,
     )  # fmt: skip
     guarantee = max(np.int64(0), group.guarantee[read] - n_over_budget)
     return n_diags, guarantee, group.thinned[read] or n_over_budget > 0

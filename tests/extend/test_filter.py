@@ -10,6 +10,7 @@ from mapper.extend.filter import (
     keep_counting,
     keep_distinct,
     keep_distinct_by_place,
+    keep_distinct_by_rank,
 )
 from mapper.extend.read import FOUND_TYPES, Found
 from mapper.jit.lanes import ONE_LANE
@@ -109,10 +110,13 @@ def test_distinct_ones_are_found_by_their_places(span: int) -> None:
     for n in (0, 1, FEW_COMPARED, *range(FEW_COMPARED + 1, FEW_COMPARED + 40), 300, 301):
         found = found_at_random(rng, n, span)
         rows = np.arange(n, dtype=np.int32)
-        n_kept = keep_distinct(found, rows, n, ONE_LANE)
+        n_kept = keep_distinct(found, rows, n)
         kept = np.arange(n, dtype=np.int32)
         spare, places = np.empty(n, np.int32), np.empty(n, np.int64)
         assert keep_distinct_by_place(found, kept, n, spare, places) == n_kept
+        assert kept[:n_kept].tolist() == rows[:n_kept].tolist()
+        kept[:] = np.arange(n)
+        assert keep_distinct_by_rank(found, kept, n, spare, ONE_LANE) == n_kept
         assert kept[:n_kept].tolist() == rows[:n_kept].tolist()
         n_dropped += n - n_kept
     assert (n_dropped > 100) == (span < 10**12)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from mapper.index.fm import FMIndex
+from mapper.jit.lanes import ONE_LANE
 from mapper.seed.diagonals import SeedScratch, table_size
 from mapper.seed.exact import complete_unique, lengthen_seed, narrow_seeds, narrow_together
 
@@ -35,10 +37,14 @@ def search_seed(
     """Return a seed's rows and final length, by index alone: as on a device, and as on the CPU."""
     found = [
         _search(fm, codes, start, end, strand, room, extend_over, narrow)
-        for narrow in (narrow_seeds, narrow_together)
+        for narrow in (_narrow_alone, narrow_together)
     ]
     assert found[0] == found[1]
     return found[0]
+
+
+def _narrow_alone(*arguments: Any) -> None:
+    narrow_seeds(*arguments, ONE_LANE)
 
 
 def _search(

@@ -46,11 +46,12 @@ def kernels():
     columns = [array(np.dtype(kind)) for kind in FIELD_TYPES]
     fields = types.NamedTuple(columns, Fields)
     records = types.NamedTuple([fields, I8, I8, I8, U4, U1], of_records.Records)
-    yield (
-        of_records._place_templates,
-        [NUMBER, FLAG, reads, texts, types.NamedTuple([I4, U1], PerRead), ALIGNMENTS, rankings,
-         weights, type_of(settings), U1, space, PLACEMENTS], 0,
-    )  # fmt: skip
+    for kernel in (of_records._place_templates, of_records._place_listed):
+        yield (
+            kernel,
+            [NUMBER, FLAG, reads, texts, types.NamedTuple([I4, U1], PerRead), ALIGNMENTS, rankings,
+             weights, type_of(settings), U1, space, PLACEMENTS, I4, I8], 40,
+        )  # fmt: skip
     yield (
         of_records._measure_records,
         [NUMBER, FLAG, reads, texts, ALIGNMENTS, PLACEMENTS, NUMBER, NUMBER, params, plan, I8],

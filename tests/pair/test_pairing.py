@@ -7,6 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from mapper.jit.lanes import ONE_LANE
 from mapper.pair.insert_size import InsertSizeModel, assumed_model, model_from
 from mapper.pair.pairing import NO_PAIR, name_key, score_pairs
 from mapper.pair.placement import _set_unpaired_values
@@ -39,6 +40,7 @@ def chosen(reads: list[list[Placed]], model: InsertSizeModel, key: np.uint64):
         NONE_HIDDEN,
         ENDS,
         np.zeros((2, 9), np.int64),
+        ONE_LANE,
     )
     return int(score), int(a), int(b) - len(reads[0])
 
@@ -99,8 +101,10 @@ def test_pair_values(model: InsertSizeModel, penalty: int) -> None:
         for mate in range(2):
             partner = int(offsets[1 - mate]) if reads[1 - mate] else -1  # the best comes first
             first, end = offsets[mate], offsets[mate + 1]
-            _set_unpaired_values(batch, first, end, partner, penalty, out[mate])
-        score_pairs(base_offsets_of(reads), batch, 0, model, np.uint64(1), NONE_HIDDEN, ENDS, out)
+            _set_unpaired_values(batch, first, end, partner, penalty, out[mate], ONE_LANE)
+        score_pairs(
+            base_offsets_of(reads), batch, 0, model, np.uint64(1), NONE_HIDDEN, ENDS, out, ONE_LANE
+        )
         for mate in range(2):
             expected = values(reads[mate], reads[1 - mate], naive_model(model), penalty)
             assert out[mate, : len(expected)].tolist() == expected

@@ -7,8 +7,14 @@ import pytest
 
 from mapper import dna
 from mapper.index.fm import RowsInWork, clean_hit, locate
+from mapper.jit.lanes import ONE_LANE
 from mapper.params import IndexParams
-from mapper.seed.diagonals import DIAGONALS_FULL, add_diagonal, clear_diagonals, find_diagonals
+from mapper.seed.diagonals import (
+    DIAGONALS_FULL,
+    add_diagonals,
+    clear_diagonals,
+    find_diagonals,
+)
 from tests.helpers.read_batches import Genome, genome_of, mutated, random_letters
 from tests.helpers.seed_searches import Seed, scratch_of, search_seed
 from tests.naive.seeds import oriented
@@ -62,7 +68,7 @@ def test_rows_located_together_are_those_located_alone(kmer_len: int, sa_samplin
                     expected.add((strand, pos - start))
         scratch = scratch_of(seeds)
         n_diags, n_over_budget = find_diagonals(
-            genome.fm, scratch, len(seeds), MANY, MANY, working(MANY)
+            genome.fm, scratch, len(seeds), MANY, MANY, working(MANY), ONE_LANE
         )
         found = [(d & 1, d >> 1) for d in scratch.diag[:n_diags].tolist()]
         assert len(set(found)) == len(found)
@@ -86,7 +92,9 @@ def test_over_the_cap_only_a_sample_is_located() -> None:
     more = search_seed(genome.fm, dna.encode(word), 20, 40, 0, 0, 10**9)[:2]
     assert rows[1] - rows[0] == 50
     scratch = scratch_of([(0, 20, 0, *rows), (20, 20, 0, *more)])
-    n_diags, n_over_budget = find_diagonals(genome.fm, scratch, 2, 10, MANY, working(MANY))
+    n_diags, n_over_budget = find_diagonals(
+        genome.fm, scratch, 2, 10, MANY, working(MANY), ONE_LANE
+    )
     assert 1 <= n_diags <= 10
     assert n_over_budget == 0
     for d in range(n_diags):
@@ -107,7 +115,7 @@ def test_hits_over_the_budget_are_counted() -> None:
     more = search_seed(genome.fm, dna.encode(word), 20, 40, 0, 0, 10**9)[:2]
     for max_hits, expected in ((10, (10, 0)), (9, (4, 1)), (3, (0, 2))):
         scratch = scratch_of([(0, 20, 0, *rows), (20, 20, 0, *more)])
-        found = find_diagonals(genome.fm, scratch, 2, 10, max_hits, working(max_hits))
+        found = find_diagonals(genome.fm, scratch, 2, 10, max_hits, working(max_hits), ONE_LANE)
         if max_hits == 3:  # a sample, so that the read is placed at all
             assert 1 <= found[0] <= 3 and found[1:] == expected[1:]
         else:
@@ -121,7 +129,9 @@ def test_a_known_place_is_taken_as_it_is() -> None:
     places = [(0, 0, 100), (40, 0, 140), (20, 1, 300)]
     seeds = [(start, 20, strand, ~place, -place) for start, strand, place in places]
     scratch = scratch_of(seeds)
-    n_diags, n_over_budget = find_diagonals(genome.fm, scratch, 3, 10, MANY, working(MANY))
+    n_diags, n_over_budget = find_diagonals(
+        genome.fm, scratch, 3, 10, MANY, working(MANY), ONE_LANE
+    )
     assert n_over_budget == 0
     assert scratch.diag[:n_diags].tolist() == [2 * 100, 2 * 280 + 1]
     assert scratch.diag_seed[:n_diags].tolist() == [0, 2]
@@ -137,10 +147,10 @@ def test_the_table_of_many_diagonals_knows_what_a_set_knows() -> None:
     wanted = np.array(list(dict.fromkeys([*near, *far, *alike]))[:256])
     rng.shuffle(wanted)
     scratch = scratch_of([(0, 1, 0, 0, 0)], max_hits=256)
-    clear_diagonals(scratch)
+    clear_diagonals(scratch, ONE_LANE)
     for i, diagonal in enumerate([*wanted, *wanted]):
-        n = add_diagonal(scratch, min(i, len(wanted)), 0, diagonal)
+        n = add_diagonals(scratch, min(i, len(wanted)), 0, diagonal, True, ONE_LANE)
         assert n == min(i + 1, len(wanted))
     assert (scratch.diag == wanted).all()
     assert len(scratch.slots) == 512
-    assert add_diagonal(scratch, 256, 0, np.int64(10**6)) == DIAGONALS_FULL
+    assert add_diagonals(scratch, 256, 0, np.int64(10**6), True, ONE_LANE) == DIAGONALS_FULL

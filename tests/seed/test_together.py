@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from mapper.batch import PackedReads, ReadBatch, SeedBatch
+from mapper.jit.lanes import ONE_LANE
 from mapper.params import IndexParams, SeedParams
 from mapper.seed.cpu import seed_reads
 from mapper.seed.rounds import most_seeds, seed_read
@@ -32,7 +33,7 @@ def alone(genome: Genome, batch: ReadBatch, packed: PackedReads, params: SeedPar
         scratch = scratch_of([(0, 0, 0, 0, 0)] * most_seeds(int(end - start)), params.max_hits)
         n, guarantee, thinned = seed_read(
             genome.fm, None, batch.bases, start, end, packed.planes, packed.word_offsets[i], params,
-            params.max_hits, scratch, None,
+            params.max_hits, scratch, None, ONE_LANE,
         )  # fmt: skip
         diagonals, seeds = scratch.diag[:n], scratch.diag_seed[:n]
         rows = zip(
