@@ -45,8 +45,11 @@ class IndexParams:
         """Return p for a text of `n_bases`: as given, or the default."""
         if self.sa_sampling is not None:
             return self.sa_sampling
-        # The whole array if it takes at most 64 MB: locating is then one access to memory.
-        return 1 if n_bases <= 1 << 24 else 4
+        # The whole array if it takes at most 64 MB: locating is then one access to memory. Half of it
+        # if that takes at most 512 MB.
+        if n_bases <= 1 << 24:
+            return 1
+        return 2 if n_bases <= 1 << 28 else 4
 
     def table_kmer_len(self, n_bases: int) -> int:
         """Return k of the table for a text of `n_bases`: as given, or the default."""

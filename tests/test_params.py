@@ -20,7 +20,10 @@ def test_default_table_sizes() -> None:
 
 
 def test_default_sampling() -> None:
-    expected = {0: 1, 4_641_652: 1, 2**24: 1, 2**24 + 1: 4, 3_100_000_000: 4}
+    expected = {
+        0: 1, 4_641_652: 1, 2**24: 1, 2**24 + 1: 2, 133_025_450: 2, 2**28: 2, 2**28 + 1: 4,
+        3_100_000_000: 4,
+    }  # fmt: skip
     assert {n: IndexParams().sampling(n) for n in expected} == expected
     assert IndexParams(sa_sampling=8).sampling(4_641_652) == 8
 
