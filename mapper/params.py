@@ -45,8 +45,8 @@ class IndexParams:
         """Return p for a text of `n_bases`: as given, or the default."""
         if self.sa_sampling is not None:
             return self.sa_sampling
-        # The whole array if it takes at most 64 MB: locating is then one access to memory. Half of it
-        # if that takes at most 512 MB.
+        # The whole array if it takes at most 64 MB: locating is then one access to memory. Every
+        # second row if that takes at most 512 MB.
         if n_bases <= 1 << 24:
             return 1
         return 2 if n_bases <= 1 << 28 else 4
@@ -69,9 +69,9 @@ class SeedParams(NamedTuple):
     extend_over: int = 4
     """A seed with more occurrences than this is lengthened until it has no more."""
     max_occ: int = 32
-    """Seeds with more occurrences are not located (unless a read has no others)."""
+    """Seeds with more occurrences are not located, but for a sample of the longest seed's."""
     max_hits: int = 64
-    """Located hits of a read; the rarest seeds come first."""
+    """Located hits of a read; the longest seed comes first, then the rarest."""
     dense_step: int = 4
     """Distance of seed starts in the second round, for reads that the first left unexplained."""
     last_len: int = 0

@@ -131,7 +131,8 @@ def seed_reads(
 
     Returns
     -------
-    One row for each read, strand and diagonal, in the order found: rarest seed first.
+    One row for each read, strand and diagonal, in the order found: the longest seed's first,
+    then the rarest's.
 
     Notes
     -----

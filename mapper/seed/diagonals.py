@@ -1,8 +1,8 @@
-"""Core of seeding: find the diagonals of a read's seeds, rarest seed first.
+"""Core of seeding: find the diagonals of a read's seeds, the longest first, then the rarest.
 
 Locating is the expensive step: a walk of LF steps for each row, each to another place in memory.
-The rarest seeds come first, so that they are located where there is no room for all. On the CPU
-the rows of a seed walk together (:func:`mapper.index.fm.locate_together`).
+Where there is no room for all seeds, these are located. On the CPU the rows of a seed walk together
+(:func:`mapper.index.fm.locate_together`).
 """
 
 from __future__ import annotations
@@ -55,6 +55,36 @@ def _rank_by_rows(scratch, n_seeds, lanes):
             rank = np.int32(rank + (others < rows or (others == rows and j < i)))
         scratch.order[rank] = i
     lanes_meet(lanes)
+
+
+@core
+def _longest_first(scratch, n_seeds, lanes):
+    """Move the longest of the ordered seeds to the front; of several, the one with fewest rows."""
+    longest, at = np.int32(0), np.int32(0)
+    for i in range(np.int32(n_seeds)):
+        length = np.int32(scratch.length[np.uint32(scratch.order[np.uint32(i)])])
+        if length > longest:
+            longest, at = length, i
+    lanes_meet(lanes)
+    if lanes.lane == 0:
+        seed = scratch.order[np.uint32(at)]
+        while at > 0:
+            scratch.order[np.uint32(at)] = scratch.order[np.uint32(at - 1)]
+            at = np.int32(at - 1)
+        scratch.order[np.uint32(0)] = seed
+    lanes_meet(lanes)
+
+
+@core
+def order_seeds(scratch, n_seeds, lanes):
+    """Order the seeds by number of rows, but for the longest, which comes first.
+
+    In a repeat a seed may be lengthened to the whole read and still have more rows than others,
+    which end in copies that are less like it: without the first there would only be those.
+    """
+    if n_seeds > 0:
+        sort_by_rows(scratch, n_seeds, lanes)
+        _longest_first(scratch, n_seeds, lanes)
 
 
 @core
@@ -197,7 +227,7 @@ def locate_rows(fm, scratch, seed, step, n_rows, n_diags, working, located, n_do
 
 @core
 def list_rarest(scratch, n_seeds, max_occ, max_hits, working, n_rows):
-    """List the rows of the rarest seeds, as many as all have room for, to be located together.
+    """List the rows of the first seeds, as many as all have room for, to be located together.
 
     Returns
     -------
@@ -242,7 +272,7 @@ def find_diagonals(fm, scratch, n_seeds, max_occ, max_hits, working, lanes):
     n_over_budget
         Number of seeds that were not located because the read has enough hits already.
     """
-    sort_by_rows(scratch, n_seeds, lanes)
+    order_seeds(scratch, n_seeds, lanes)
     n_rare = np.int64(0)
     if working is not None:
         n_rare, n_rows = list_rarest(scratch, n_seeds, max_occ, max_hits, working, np.int64(0))
@@ -255,7 +285,7 @@ def find_diagonals(fm, scratch, n_seeds, max_occ, max_hits, working, lanes):
 @core
 def collect_diagonals(fm, scratch, n_seeds, n_rare, max_occ, max_hits, working, located, n_done,
                       lanes):  # fmt: skip
-    """Fill the scratch with the diagonals of a read's seeds, in their order by rows.
+    """Fill the scratch with the diagonals of a read's seeds, in the order of :func:`order_seeds`.
 
     Parameters
     ----------
@@ -275,7 +305,7 @@ def collect_diagonals(fm, scratch, n_seeds, n_rare, max_occ, max_hits, working, 
             n_over_budget += n_rows <= max_occ
             if n_diags > 0:
                 continue
-            # No rarer seed: locate an even sample of the rows, so that the read is mapped.
+            # The longest, or no seed before it: locate an even sample of its rows.
             step = max(step, n_rows // max_occ)
             n_located = min(n_rows, np.int64(min(max_occ, max_hits)))
         is_done = i < n_rare

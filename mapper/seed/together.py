@@ -18,7 +18,7 @@ from mapper.dna import AMBIGUOUS, n_words
 from mapper.index.fm import extend_unique, locate, locate_together
 from mapper.jit.accelerate import core
 from mapper.jit.lanes import ONE_LANE
-from mapper.seed.diagonals import collect_diagonals, list_rarest, seed_matches, sort_by_rows
+from mapper.seed.diagonals import collect_diagonals, list_rarest, order_seeds, seed_matches
 from mapper.seed.exact import (
     base_ahead,
     disjoint_start,
@@ -293,7 +293,7 @@ def search_group(fm, codes, base_offsets, planes, word_offsets, chosen, first, p
         )
         _take_seeds(group, i, scratch)
         n_seeds = group.n_seeds[i]
-        sort_by_rows(scratch, n_seeds, ONE_LANE)
+        order_seeds(scratch, n_seeds, ONE_LANE)
         group.first_located[i] = n_located
         group.n_rare[i], n_located = list_rarest(
             scratch, n_seeds, params.max_occ, params.max_hits, located, n_located

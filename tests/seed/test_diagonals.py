@@ -101,6 +101,27 @@ def test_over_the_cap_only_a_sample_is_located() -> None:
         assert genome.text[scratch.diag[d] >> 1 :].startswith(word)
 
 
+def test_the_longest_seed_comes_first() -> None:
+    """Before rarer ones, which come in the order of their rows; a sample of it if it has many."""
+    rng = np.random.default_rng(12)
+    word, other = random_letters(rng, 30), random_letters(rng, 40)
+    genome = genome_of(
+        ["".join(word + random_letters(rng, 5) for _ in range(50)), *[other + "A", other + "C"]]
+    )
+    rows = search_seed(genome.fm, dna.encode(word), 0, 30, 0, 0, 10**9)[:2]
+    rarer = [
+        search_seed(genome.fm, dna.encode(other), at, at + 20, 0, 0, 10**9)[:2] for at in (0, 20)
+    ]
+    seeds = [(0, 20, 0, *rarer[0]), (0, 30, 0, *rows), (20, 20, 0, *rarer[1])]
+    for max_occ, max_hits, expected in ((100, 52, [50, 2]), (10, 11, [10]), (10, 12, [10, 2])):
+        scratch = scratch_of(seeds)
+        n_diags, _ = find_diagonals(
+            genome.fm, scratch, 3, max_occ, max_hits, working(MANY), ONE_LANE
+        )
+        found = scratch.diag_seed[:n_diags].tolist()
+        assert found == [1] * expected[0] + [0] * sum(expected[1:]), (max_occ, max_hits)
+
+
 def test_hits_over_the_budget_are_counted() -> None:
     rng = np.random.default_rng(8)
     word = random_letters(rng, 40)
