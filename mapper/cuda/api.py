@@ -188,7 +188,6 @@ class Kernel:
     def launch_blocks(self, n_blocks: int, stream: Any, *args: Any, shared_bytes: int = 0) -> None:
         """Launch `n_blocks` blocks, for kernels that stride over their items.
 
-        On :class:`mapper.cuda.launch.Calls` in place of a stream the launch is only recorded.
         `shared_bytes` of each block are for shared arrays that the kernel declares with length 0.
         """
         if SIMULATED:
@@ -200,14 +199,9 @@ class Kernel:
         words: list[int] = []
         for arg in args:
             describe(arg, kinds, words)
-        function = self.function_for(kinds, args)
-        record = getattr(stream, "launch_once", None)
-        if record is not None:
-            record(function, n_blocks, self.block, shared_bytes, words)
-            return
         launch_loaded(
-            function, n_blocks, self.block, int(_stream_handle(stream)), shared_bytes,
-            OWN_TABLES.filled(words),
+            self.function_for(kinds, args), n_blocks, self.block, int(_stream_handle(stream)),
+            shared_bytes, OWN_TABLES.filled(words),
         )  # fmt: skip
 
     def function_for(self, kinds: list[Any], args: tuple[Any, ...]) -> Loaded:

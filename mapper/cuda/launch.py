@@ -107,11 +107,8 @@ _FUNCTIONS = (
 )  # fmt: skip
 _COLUMNS = 6
 
-_MOST = 64
+_MOST = 32
 """Most recorded calls; at this number they are issued."""
-
-_MOST_WORDS = 1 << 14
-"""Most words of the arguments of recorded launches; a kernel takes a quarter of it at most."""
 
 _OUT_OF_MEMORY, _NOT_READY = 2, 600  # of CUresult
 _MEMORY_TYPE, _OF_HOST = 2, 1  # CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_MEMORYTYPE_HOST
@@ -128,8 +125,8 @@ def driver_functions() -> np.ndarray:
 class Calls:
     """Recorded calls for one stream, used by one thread, in the device context of its creation.
 
-    Arrays must not change until the calls are issued, and must exist until they are done. In the
-    simulator calls are issued at once. :meth:`Kernel.launch_blocks` takes this for a stream.
+    Their arguments must not change until the calls are issued, and must exist until they are
+    done. In the simulator calls are issued at once.
 
     Parameters
     ----------
@@ -143,9 +140,6 @@ class Calls:
         self._rows = np.zeros((_MOST, _COLUMNS), np.int64)
         self._n = 0
         self._launched: list[BoundKernel] = []
-        self._words = as_words([0] * _MOST_WORDS)
-        self._table = table_of(self._words)
-        self._n_words = 0
         if not SIMULATED:
             self._functions = driver_functions()
             self._handle = int(api.cuda_driver._stream_handle(stream))
@@ -160,27 +154,6 @@ class Calls:
         row = bound.noted(n_blocks, numbers)
         self._launched.append(bound)
         self._note(LAUNCH, *row)
-
-    def launch_once(
-        self, function: Any, n_blocks: int, block: int, shared_bytes: int, words: list[int]
-    ) -> None:
-        """Record a launch of a loaded kernel, which :meth:`Kernel.launch_blocks` describes.
-
-        Parameters
-        ----------
-        function
-            :class:`mapper.cuda.api.Loaded`.
-        words
-            See :func:`mapper.cuda.arguments.describe`.
-        """
-        if function.is_cooperative:
-            raise TypeError("kernels whose blocks wait for each other are launched alone")
-        if self._n == _MOST or self._n_words + len(words) > _MOST_WORDS:
-            self.make()
-        start, self._n_words = self._n_words, self._n_words + len(words)
-        self._words[start : self._n_words] = words
-        table = ctypes.addressof(self._table) + 8 * start
-        self._note(LAUNCH, function.handle, n_blocks, block, shared_bytes, table)
 
     def copy_in(self, array: Any, at: int, host: np.ndarray) -> None:
         """Record the copy of a 1-D host array to a device array of its type, from item `at` on.
@@ -213,7 +186,7 @@ class Calls:
 
     def forget(self) -> None:
         """Drop the recorded calls, after an error."""
-        self._n = self._n_words = 0
+        self._n = 0
         self._launched.clear()
 
     def make(self) -> None:
@@ -226,8 +199,8 @@ class Calls:
         """
         if self._n == 0:
             return
-        n = self._n
-        self.forget()
+        n, self._n = self._n, 0
+        self._launched.clear()
         made, error = make_calls(self._rows, n, self._functions, self._handle)
         if error:
             raise _refused(_FUNCTIONS[self._rows[made, 0]], error)
@@ -245,8 +218,8 @@ class Calls:
         """
         if SIMULATED:
             return
-        n = self._n
-        self.forget()
+        n, self._n = self._n, 0
+        self._launched.clear()
         made, error = make_calls_and_wait(
             self._rows, n, self._functions, self._handle, int(self._done.handle)
         )

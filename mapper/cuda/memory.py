@@ -324,8 +324,6 @@ class Workspace:
         self, results: Recycler | None = None, *, sleeps: bool = False, stream: Any = None
     ) -> None:
         self.stream = cuda.stream() if stream is None else stream
-        """What kernels of this workspace are launched on."""
-        self._calls: Any = None
         self._done = sleeping_event() if sleeps else None
         self.most_needed: dict[str, int] = {}
         """Items of pools (:mod:`mapper.cuda.worklist`) that some batch found too small."""
@@ -335,24 +333,6 @@ class Workspace:
         self._views: dict[str, Any] = {}  # the last view of each
         self._pinned: dict[str, np.ndarray] = {}
         self._results = result_memory() if results is None else results
-
-    def record(self, calls: Any) -> None:
-        """From now on record launches and copies, and issue them where a thread would wait.
-
-        After each call of the driver a thread waits for the GIL, with other busy threads for as
-        long as the device's work takes. Recorded calls are issued together, without it.
-
-        Parameters
-        ----------
-        calls
-            :class:`mapper.cuda.launch.Calls` of ``stream``, which they replace.
-        """
-        self.stream = self._calls = calls
-
-    def forget(self) -> None:
-        """Drop recorded calls, after an error."""
-        if self._calls is not None:
-            self._calls.forget()
 
     def device(self, name: str, n: int, dtype: Any) -> Any:
         """Return a device array of `n` items; its contents are lost if it grows."""
@@ -399,9 +379,7 @@ class Workspace:
             staged[at : at + len(column)] = column
             at += len(column)
         array = self.device(name, n, staged.dtype)
-        if self._calls is not None:
-            self._calls.copy_in(array, 0, staged)
-        elif n:
+        if n:
             copy_in(array, staged, n, self.stream)
         return array
 
@@ -412,14 +390,9 @@ class Workspace:
         name: copy data that must outlive the batch.
         """
         host = self.pinned(f"{name} down", len(array), array.dtype)
-        self._copy_out(host, array)
-        return host
-
-    def _copy_out(self, host: np.ndarray, array: Any) -> None:
-        if self._calls is not None:
-            self._calls.copy_out(host, array)
-        elif len(array):
+        if len(array):
             copy_out(host, array, len(array), self.stream)
+        return host
 
     def download_results(self, name: str, arrays: Sequence[Any]) -> list[np.ndarray]:
         """Queue copies of 1-D device arrays into pinned memory for the caller to keep.
@@ -433,15 +406,14 @@ class Workspace:
         results = []
         for array, start in zip(arrays, starts, strict=False):
             host = buffer[start : start + whole_words(array.nbytes)].view(array.dtype)[: len(array)]
-            self._copy_out(host, array)
+            if len(array):
+                copy_out(host, array, len(array), self.stream)
             results.append(host)
         return results
 
     def synchronize(self) -> None:
         """Wait for all work queued on the stream."""
-        if self._calls is not None:
-            self._calls.wait()
-        elif self._done is None:
+        if self._done is None:
             self.stream.synchronize()
         else:
             self._done.record(self.stream)

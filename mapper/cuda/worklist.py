@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mapper.cuda.api import cuda, kernel
-from mapper.cuda.memory import Workspace, total_bytes
+from mapper.cuda.memory import Workspace, copy_in, total_bytes
 from mapper.errors import DeviceError, option
 
 GROUP = 8
@@ -68,17 +68,17 @@ def offsets_of(space: Workspace, name: str, counts: Any, n: int) -> Any:
     counts
         Device array of integers (n,): items of each row.
     """
-    if n == 0:
-        return space.upload(name, np.zeros(1, np.int64))
     offsets = space.device(name, n + 1, np.int64)
     n_groups = (n + GROUP - 1) // GROUP
-    if n_groups == 1:
+    if n_groups <= 1:
         group_starts = space.upload(f"{name} 0", np.zeros(1, np.int64))
     else:
         sums = space.device(f"{name} sums", n_groups, np.int64)
         _sum_groups.launch(n_groups, space.stream, counts, n, sums)
         group_starts = offsets_of(space, f"{name} +", sums, n_groups)
     _scan_groups.launch(n_groups, space.stream, counts, n, group_starts, offsets)
+    if n == 0:
+        copy_in(offsets, np.zeros(1, np.int64), 1, space.stream)
     return offsets
 
 

@@ -27,9 +27,8 @@ from mapper.batch_ops import (
     slice_reads,
 )
 from mapper.chain.cuda import download_links, find_loci, link_anchors
-from mapper.cuda.api import cuda, device_context, knowing_its_device, sleeping_event
+from mapper.cuda.api import cuda, device_context, knowing_its_device
 from mapper.cuda.halving import Halves, in_halves
-from mapper.cuda.launch import Calls
 from mapper.cuda.memory import Workspace, device_memory, free_share, result_memory
 from mapper.cuda.upload import bytes_on_device, upload
 from mapper.errors import DeviceMemoryError
@@ -169,13 +168,12 @@ class DeviceStages:
                     ContigBounds(index.contigs.starts, index.contigs.lengths), "the contigs"
                 )
                 slabs = result_memory()
-
-                def open_stream() -> StreamWorkspace:
-                    space = Workspace(slabs)
-                    space.record(Calls(space.stream, sleeping_event()))
-                    return StreamWorkspace(index, ordinal, fm, contigs, space, text_planes)
-
-                return [open_stream() for _ in range(n_streams)]
+                return [
+                    StreamWorkspace(
+                        index, ordinal, fm, contigs, Workspace(slabs, sleeps=True), text_planes
+                    )
+                    for _ in range(n_streams)
+                ]
 
         self.host_index = index
         opened = map_in_threads(open_device, ordinals, len(ordinals))
@@ -264,7 +262,6 @@ class DeviceStages:
             except _GivenUpError:
                 continue
             except BaseException:
-                stream.space.forget()
                 self._idle.put(stream)
                 raise
             self._idle.put(stream)

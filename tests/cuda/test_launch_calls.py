@@ -6,7 +6,7 @@ No device is needed: Python functions take the place of the driver's.
 from __future__ import annotations
 
 import ctypes
-from ctypes import CFUNCTYPE, c_int, c_int64, c_size_t, c_uint, c_uint64, c_void_p
+from ctypes import CFUNCTYPE, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -38,8 +38,6 @@ class PretendedDriver:
     def __init__(self) -> None:
         self.made: list[tuple[Any, ...]] = []
         self.returns: dict[str, int] = {}
-        self.n_words = 0  # of the arguments of launches, to be read
-        self.words: list[list[int]] = []
         self.locked: set[int] = set()  # addresses of page-locked memory
         self.of_device: set[int] = set()
         self.lib = SimpleNamespace(**{name: self._function(name) for name in KINDS})
@@ -52,9 +50,6 @@ class PretendedDriver:
                 c_uint.from_address(found).value = 2 if address in self.of_device else 1
                 return 0 if address in self.locked | self.of_device else 1
             self.made.append((name, *args))
-            if name == "cuLaunchKernel" and self.n_words:
-                table = (c_void_p * self.n_words).from_address(args[9])
-                self.words.append([c_int64.from_address(address).value for address in table])
             return self.returns.get(name, 0)
 
         return CFUNCTYPE(c_int, *KINDS[name])(called)
@@ -120,37 +115,6 @@ def test_a_kernel_is_launched_before_it_is_given_other_numbers(pretended) -> Non
     assert [call[8] for call in pretended.driver.made] == [0, 1]
     pretended.calls.make()
     assert [call[8] for call in pretended.driver.made] == [0, 1, 2, 3]
-
-
-@pytest.mark.parametrize("n_words", [2, 4000])
-def test_a_launch_has_its_words_until_it_is_made(pretended, n_words: int) -> None:
-    """Also where there is no room for so many launches, or for their words, at a time."""
-    driver, loaded = pretended.driver, SimpleNamespace(handle=48, is_cooperative=False)
-    driver.n_words = n_words
-    n = pretended.room + 3
-    for i in range(n):
-        pretended.calls.launch_once(loaded, i + 1, 128, 16 * i, [i, *range(-1, -n_words, -1)])
-    pretended.calls.make()
-    assert [(call[0], *call[2:9]) for call in driver.made] == [
-        ("cuLaunchKernel", i + 1, 1, 1, 128, 1, 1, 16 * i) for i in range(n)
-    ]
-    assert driver.words == [[i, *range(-1, -n_words, -1)] for i in range(n)]
-
-
-def test_what_was_recorded_can_be_forgotten(pretended) -> None:
-    loaded = SimpleNamespace(handle=48, is_cooperative=False)
-    pretended.driver.n_words = 1
-    pretended.calls.launch_once(loaded, 1, 128, 0, [5])
-    pretended.calls.forget()
-    pretended.calls.launch_once(loaded, 1, 128, 0, [6])
-    pretended.calls.make()
-    assert pretended.driver.words == [[6]]
-
-
-def test_kernels_whose_blocks_wait_are_not_recorded(pretended) -> None:
-    loaded = SimpleNamespace(handle=48, is_cooperative=True)
-    with pytest.raises(TypeError, match="launched alone"):
-        pretended.calls.launch_once(loaded, 1, 128, 0, [5])
 
 
 def test_any_number_of_calls_is_made(pretended) -> None:
