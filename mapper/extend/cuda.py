@@ -216,7 +216,7 @@ class _Work:
     def align(self, n_found: Any, n_kept: Any, keep_params: KeepParams) -> None:
         """Queue all kernels.
 
-        `n_found` gets the number of alignments of each read, `n_kept` of those that matter.
+        Of each read, `n_found` gets the number of alignments, and `n_kept` how many matter.
         """
         stream, loci, rows, lists = self.space.stream, self.loci, self.rows, self.lists
         listed_warps = min(self.n_reads, LISTED_WARPS)

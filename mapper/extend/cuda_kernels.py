@@ -604,7 +604,7 @@ def _gather_read(loci, rows, pool_ops, op_offsets, out, read, lanes):
 
 @kernel(128)
 def gather(loci, rows, pool_ops, op_offsets, out, n_found):
-    """Copy the alignments of one read a thread, of those that `keep` has not listed."""
+    """Copy the alignments of a read with few of them, one read a thread."""
     read = cuda.grid(1)
     if read >= len(out.alignment_offsets) - 1:
         return

@@ -95,7 +95,7 @@ def _copy_read(before, rescued, read, order, op_offsets, out, lanes):
 
 @kernel(128)
 def _copy(before, rescued, n_reads, order, op_offsets, out):
-    """Copy the rows of one read a thread, of those that `_order` has not listed."""
+    """Copy the rows of a read with few of them, one read a thread."""
     read = cuda.grid(1)
     if read >= n_reads:
         return

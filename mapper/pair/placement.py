@@ -306,7 +306,8 @@ def assign_roles(alignments, first, end, primary, read_len, lowest, share, hidde
     """Make `primary` the first head; sort the read's other alignments under heads.
 
     Alignments that score below `lowest` compete, but get no role: they are not reported.
-    Hidden ones are left out. Lanes share those that compete with `primary`: hardly any does not.
+    Hidden ones are left out. Lanes share the alignments that compete with `primary`, nearly all;
+    the others are taken one by one.
     """
     if lanes.lane == 0:
         role[primary] = PRIMARY

@@ -46,7 +46,7 @@ def table_size(max_hits: int) -> int:
 
 @core
 def _rank_by_rows(scratch, n_seeds, lanes):
-    """Do what :func:`sort_by_rows` does: each lane counts the seeds before those that it has."""
+    """Order the seeds by number of rows, stable: each lane counts how many precede its own."""
     for i in range(lanes.lane, n_seeds, lanes.n_lanes):
         rows = scratch.sa_hi[i] - scratch.sa_lo[i]
         rank = np.int32(0)
