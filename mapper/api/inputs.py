@@ -358,12 +358,6 @@ class PulledBatches:
         """Return True if there is a batch to take; nothing is waited for."""
         return not self.ended
 
-    def read_on_until(self, done: Iterable[Future[Any]], most: int) -> None:
-        """Cut up to `most` batches until all of `done` are."""
-        for future in done:
-            while not future.done() and len(self._kept) < most and not self._all_cut:
-                self._keep(len(self._kept) + 1)
-
     def _keep(self, n: int) -> None:
         while len(self._kept) < n and not self._all_cut:
             raw = self._reader.next_raw()

@@ -21,7 +21,7 @@ from numba.extending import intrinsic
 from mapper.cuda import api
 from mapper.cuda.api import SHARED_BYTES, SIMULATED, Kernel, cuda, cuda_driver, launch_loaded
 from mapper.cuda.arguments import as_words, describe, table_of
-from mapper.cuda.memory import copy_in_at, copy_out
+from mapper.cuda.memory import Workspace, copy_in_at, copy_out
 from mapper.errors import DeviceError, DeviceMemoryError
 from mapper.jit.accelerate import driver
 
@@ -347,6 +347,21 @@ def is_page_locked(arrays: Sequence[np.ndarray]) -> bool:
     found = np.zeros(len(spans), np.bool_)
     find_page_locked(spans.reshape(-1, 2), 0, found)
     return bool(found.all()) and all(array.flags.c_contiguous for array in arrays)
+
+
+def upload_in_place(space: Workspace, name: str, columns: Sequence[np.ndarray]) -> Any:
+    """Do as :meth:`Workspace.upload_joined`, but let the device fetch what is page-locked itself.
+
+    The columns must neither change nor be given back until the workspace synchronizes.
+    """
+    if not is_page_locked(columns):
+        return space.upload_joined(name, columns)
+    array = space.device(name, sum(len(column) for column in columns), columns[0].dtype)
+    at = 0
+    for column in columns:
+        copy_in_at(array, at, column, space.stream)
+        at += len(column)
+    return array
 
 
 @driver

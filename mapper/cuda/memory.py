@@ -204,6 +204,8 @@ _LEAST_OWN_PAGES = 1 << 20
 
 _PAGE = 4096
 
+_FOR_ALL_DEVICES = 1  # CU_MEMHOSTREGISTER_PORTABLE
+
 
 @driver
 def _touch(memory):
@@ -226,7 +228,7 @@ class _LockedPages:
         _touch(memory)
         self.__array_interface__ = memory.__array_interface__
         address = memory.ctypes.data
-        cuda_driver.driver.cuMemHostRegister(address, n_bytes, 0)
+        cuda_driver.driver.cuMemHostRegister(address, n_bytes, _FOR_ALL_DEVICES)
         context = cuda.current_context().handle
         # At the end of the process the driver is gone, and the system frees all.
         finalize(self, _unlock, address, context, memory).atexit = False
@@ -298,6 +300,11 @@ def page_locked(n: int, dtype: np.dtype, kind: str | None = None) -> np.ndarray:
         except DeviceMemoryError as error:
             log.debug("%s; results go to ordinary memory", error)
     return RECYCLER.empty(n_bytes).view(dtype)
+
+
+def free_page_locked() -> None:
+    """Free the memory of :func:`page_locked` that is not in use; see :meth:`Recycler.clear`."""
+    _PAGE_LOCKED.clear()
 
 
 # --- workspaces ---

@@ -25,6 +25,7 @@ from mapper.jit.lanes import (
     lane_sum,
     lane_union,
     lanes_meet,
+    raise_to,
     take_slot,
     takes_vectors,
 )
@@ -114,6 +115,15 @@ def _take_slot_in_warp(slots, slot, value, lanes):
         return lambda slots, slot, value, lanes: (
             cuda.atomic.cas(slots, slot, np.int32(-1), np.int32(value)) == -1
         )
+
+
+@overload(raise_to)
+def _raise_to_in_warp(values, i, value, lanes):
+    def raised(values, i, value, lanes):
+        cuda.atomic.max(values, i, value)
+
+    if _is_warp(lanes):
+        return raised
 
 
 @overload(lanes_meet)

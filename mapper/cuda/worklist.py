@@ -28,8 +28,9 @@ from mapper.cuda.api import cuda, kernel
 from mapper.cuda.memory import Workspace, copy_in, total_bytes
 from mapper.errors import DeviceError, option
 
-GROUP = 8
-"""Items of a thread in a prefix sum: few, so that a warp writes neighbouring addresses."""
+GROUP = 128
+"""Items of a thread in a prefix sum: many, as the sums of a batch take microseconds, and queueing a
+level of them as long."""
 
 
 @kernel(128)
@@ -80,6 +81,11 @@ def offsets_of(space: Workspace, name: str, counts: Any, n: int) -> Any:
     if n == 0:
         copy_in(offsets, np.zeros(1, np.int64), 1, space.stream)
     return offsets
+
+
+def queue_total(space: Workspace, name: str, offsets: Any) -> np.ndarray:
+    """Queue the download of all that :func:`offsets_of` counted; see :meth:`Workspace.download`."""
+    return space.download(f"{name} total", offsets[len(offsets) - 1 :])
 
 
 POOL = 0

@@ -38,7 +38,7 @@ def _new_scratch(max_loci: int, max_len: int, params: ExtendParams) -> ReadScrat
     sizes = scratch_sizes(max_len, params.max_gap)
     return ReadScratch(
         ungapped=np.empty((max_loci, 8), np.int32),
-        keys=np.empty(max_loci, np.int64),
+        keys=np.empty(2 * max_loci, np.int64),
         order=np.empty(max_loci, np.int32),
         kept=np.empty(max_loci, np.int32),
         positions=np.empty(sizes.positions, np.int32),
@@ -71,7 +71,7 @@ def _extend_reads(text_planes, base_offsets, planes, word_offsets, loci, params,
                 scratch.positions, words, scratch.ungapped[i],
             )  # fmt: skip
             scratch.keys[i] = locus_key(scratch.ungapped[i], i, params.match)
-        order_loci(scratch.keys, scratch.order, n_loci)
+        order_loci(scratch.keys, scratch.order, n_loci, ONE_LANE)
         n_found = np.int64(-1)
         while n_found < 0:
             n_found, _ = extend_read(
@@ -82,7 +82,9 @@ def _extend_reads(text_planes, base_offsets, planes, word_offsets, loci, params,
                 raise RuntimeError("wavefronts larger than any read's: a bug in fmwave")
             if n_found == OPS_FULL:
                 read_ops = np.empty(2 * len(read_ops), np.uint32)
-        n_kept = keep_distinct_by_place(found, scratch.kept, n_found, scratch.order, scratch.keys)
+        n_kept = keep_distinct_by_place(
+            found, scratch.kept, n_found, scratch.order, scratch.keys, ONE_LANE
+        )
         n_kept = keep_counting(found, scratch.kept, n_kept, read_len, 1, keep, ONE_LANE)
         for i in range(n_kept):
             row = scratch.kept[i]

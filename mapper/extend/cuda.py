@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mapper.batch import AlignmentBatch, LocusBatch
-from mapper.batch_ops import offsets_of
 from mapper.cuda.memory import Workspace, multiprocessors
 from mapper.cuda.warp import WARP
 from mapper.cuda.worklist import (
@@ -23,6 +22,8 @@ from mapper.cuda.worklist import (
     check_lists,
     columns,
     first_capacity,
+    offsets_of,
+    queue_total,
     threads_for,
 )
 from mapper.extend.cuda_kernels import (
@@ -74,51 +75,54 @@ class DeviceAlignments(NamedTuple):
     """An AlignmentBatch on the device."""
 
     batch: AlignmentBatch
-    host_offsets: np.ndarray  # its alignment_offsets, on the host
 
     @property
     def n_rows(self) -> int:
         return len(self.batch.strand)
 
 
-def new_alignments(
-    space: Workspace, name: str, counts: np.ndarray, op_offsets: np.ndarray
-) -> tuple[DeviceAlignments, Any]:
-    """Make room on the device for the alignments of a batch of reads.
+class NewOffsets:
+    """Where the alignments of each read, and their operations, will begin in a new batch.
 
     Parameters
     ----------
     name
         Of the batch in the workspace.
-    counts
-        Alignments of each read, on the host.
-    op_offsets
-        int64 (n_reads + 1,), on the host: where each read's operations begin.
-
-    Returns
-    -------
-    The batch, of which only the offsets of the reads have been filled; `op_offsets`, on the device.
+    counts, op_counts
+        int32 (n_reads,), on the device: alignments of each read, and operations of them all.
     """
-    offsets = offsets_of(counts)
-    n_rows, n_cigar_ops = int(offsets[-1]), int(op_offsets[-1])
-    out = columns(space, f"{name}.out", Out, FOUND_TYPES[:8], n_rows)
-    batch = AlignmentBatch._make(
-        (
-            space.upload(f"{name}.alignment_offsets", offsets),
-            *out,
-            space.device(f"{name}.cigar_offsets", n_rows + 1, np.int64),
-            space.device(f"{name}.cigar_ops", n_cigar_ops, np.uint32),
+
+    def __init__(self, space: Workspace, name: str, counts: Any, op_counts: Any) -> None:
+        self._space, self._name = space, name
+        n_reads = len(counts)
+        self._rows = offsets_of(space, f"{name}.alignment_offsets", counts, n_reads)
+        self.ops = offsets_of(space, f"{name}.op_offsets", op_counts, n_reads)
+        """int64 (n_reads + 1,), on the device."""
+        self._n_rows = queue_total(space, f"{name}.alignment_offsets", self._rows)
+        self._n_ops = queue_total(space, f"{name}.op_offsets", self.ops)
+
+    def make_room(self) -> DeviceAlignments:
+        """Return the batch, which has only offsets of reads yet; call it after `synchronize`."""
+        space, name = self._space, self._name
+        n_rows, n_cigar_ops = int(self._n_rows[0]), int(self._n_ops[0])
+        return DeviceAlignments(
+            AlignmentBatch._make(
+                (
+                    self._rows,
+                    *columns(space, f"{name}.out", Out, FOUND_TYPES[:8], n_rows),
+                    space.device(f"{name}.cigar_offsets", n_rows + 1, np.int64),
+                    space.device(f"{name}.cigar_ops", n_cigar_ops, np.uint32),
+                )
+            )
         )
-    )
-    return DeviceAlignments(batch, offsets), space.upload(f"{name}.op_offsets", op_offsets)
 
 
 def download_alignments(space: Workspace, there: DeviceAlignments) -> AlignmentBatch:
     """Return the batch with host arrays, which are the caller's to keep; waits for the stream."""
-    host = space.download_results("alignments", there.batch[1:])
+    found = AlignmentBatch._make(space.download_results("alignments", there.batch))
     space.synchronize()
-    host[8][0] = 0  # which no kernel writes where there are no reads
-    return AlignmentBatch._make((there.host_offsets, *host))
+    found.cigar_offsets[0] = 0  # which no kernel writes where there are no reads
+    return found
 
 
 def extend_loci(
@@ -149,6 +153,7 @@ def extend_loci(
     n_reads, n_loci = len(reads.base_offsets) - 1, len(locus_read)
     rows = PerLocus(
         ungapped=space.device("extend.ungapped", 8 * n_loci, np.int32).reshape(n_loci, 8),
+        keys=space.device("extend.keys", 2 * n_loci, np.int64),
         order=space.device("extend.order", n_loci, np.int32),
         kept=space.device("extend.kept", n_loci, np.int32),
         target=space.device("extend.target", n_loci, np.int32),
@@ -164,16 +169,15 @@ def extend_loci(
         work = _Work(space, text_planes, reads, longest, loci, locus_read, params, rows, pool_ops)
         work.align(n_found, n_kept, keep_params)
         count_ops.launch(n_reads, space.stream, loci, rows, n_kept, n_ops)
+        offsets = NewOffsets(space, name, n_kept, n_ops)
         counters = space.download("counters", work.lists.counters)
-        kept_counts = space.download("extend.n_kept", n_kept)
-        op_counts = space.download("extend.n_ops", n_ops)
         space.synchronize()
         for left_over in work.left_over:
             check_lists(counters[left_over : left_over + 1])
         if pool_size.suffices(int(counters[POOL])):
             break
-    there, op_offsets = new_alignments(space, name, kept_counts, offsets_of(op_counts))
-    gathering = (loci, rows, pool_ops, op_offsets, there.batch)
+    there = offsets.make_room()
+    gathering = (loci, rows, pool_ops, offsets.ops, there.batch)
     gather.launch(n_reads, space.stream, *gathering, n_found)
     n_warps = min(n_reads, LISTED_WARPS)
     gather_by_warp.launch(WARP * n_warps, space.stream, *gathering, work.lists, work.many, n_warps)

@@ -21,14 +21,15 @@ from mapper.cuda.warp import WARP, WarpLanes
 from mapper.cuda.worklist import POOL
 from mapper.dna import n_words
 from mapper.extend.bounds import bound_sides, gaps_may_win, worth_extending
-from mapper.extend.filter import as_given, keep_counting, keep_distinct, keep_distinct_by_rank
+from mapper.extend.filter import as_given, keep_counting, keep_distinct, keep_distinct_by_place
 from mapper.extend.locus import align_gapped, ungapped_ops
 from mapper.extend.read import (
     Found,
     align_row,
     edit_distance_of,
+    locus_key,
     lowest_doubled,
-    rank_loci,
+    order_loci,
     sort_loci,
     target_of,
     ungapped_of,
@@ -46,6 +47,7 @@ class PerLocus(NamedTuple):
     """What is known of each locus; a read has the rows of its loci, from its first on."""
 
     ungapped: Any  # int32 (n_loci, 8): the fields of Ungapped
+    keys: Any  # int64 (2 * n_loci,): workspace of reads with many, two items for each locus
     order: Any  # int32: rows (from the read's first) by ungapped objective
     kept: Any  # int32: rows of alignments, in the order found, then best first
     target: Any  # int32: what `total` had to exceed
@@ -428,10 +430,11 @@ def begin_by_warp(reads, loci, params, rows, lists, this, many, n_warps):
     for item in range(warp, lists.counters[many], n_warps):
         read = lists.reads[item]
         first, end = loci.locus_offsets[read], loci.locus_offsets[read + 1]
-        rank_loci(
-            rows.ungapped[first:end], rows.kept[first:end], rows.order[first:end], end - first,
-            params.match, lanes,
-        )  # fmt: skip
+        keys = rows.keys[2 * first : 2 * end]
+        for i in range(lanes.lane, end - first, lanes.n_lanes):
+            keys[i] = locus_key(rows.ungapped[first + i], i, params.match)
+        lanes_meet(lanes)
+        order_loci(keys, rows.order[first:end], end - first, lanes)
         if lanes.lane == 0:
             _begin_read(reads, loci, params, rows, lists, this, read)
 
@@ -532,7 +535,9 @@ def keep_by_warp(reads, loci, params, rows, n_found, n_kept, lists, many, n_warp
         read = lists.reads[item]
         first, end = loci.locus_offsets[read], loci.locus_offsets[read + 1]
         found, spare = _found_of(rows, loci, first, end), rows.order[first:end]
-        kept = keep_distinct_by_rank(found, rows.kept[first:end], n_found[read], spare, lanes)
+        kept = keep_distinct_by_place(
+            found, rows.kept[first:end], n_found[read], spare, rows.keys[2 * first : 2 * end], lanes
+        )
         _keep(reads, loci, params, rows, read, kept, n_kept, lanes)
 
 

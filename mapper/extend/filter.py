@@ -22,7 +22,8 @@ import numpy as np
 
 from mapper.jit.accelerate import core
 from mapper.jit.intrinsics import popcount
-from mapper.jit.lanes import lane_mask, lanes_meet
+from mapper.jit.lanes import lane_mask, lane_max, lane_sum, lanes_meet, takes_vectors
+from mapper.jit.sorting import sort_descending
 from mapper.params import SHARES
 
 REDUNDANT_OVERLAP = 0.9
@@ -104,164 +105,115 @@ def keep_distinct(found, kept, n_found):
     return n_kept
 
 
-@core
-def keep_distinct_by_rank(found, kept, n_found, spare, lanes):
-    """Do what :func:`keep_distinct` does, on a device, for reads with many alignments.
-
-    Lanes count how many come before each, and find out which have an alignment before them that is
-    like them. Only these wait until it is known which of the earlier ones stay.
-
-    Parameters
-    ----------
-    spare
-        int32 workspace for `n_found` items.
-    """
-    for i in range(lanes.lane, n_found, lanes.n_lanes):
-        row = kept[i]
-        rank = np.int64(0)
-        for j in range(n_found):
-            other = kept[j]
-            if j < i:
-                rank += not comes_before(found, row, found, other)
-            elif j > i:
-                rank += comes_before(found, other, found, row)
-        spare[rank] = row
-    lanes_meet(lanes)
-    for i in range(lanes.lane, n_found, lanes.n_lanes):
-        kept[i] = spare[i]
-    lanes_meet(lanes)
-    for i in range(lanes.lane, n_found, lanes.n_lanes):
-        row, has_like = kept[i], False
-        for j in range(i):
-            if is_redundant(found, kept[j], found, row):
-                has_like = True
-                break
-        spare[i] = has_like
-    lanes_meet(lanes)
-    n_kept = np.int64(0)
-    for i in range(n_found):
-        candidate = kept[i]
-        redundant = False
-        if spare[i]:
-            for j in range(lanes.lane, n_kept, lanes.n_lanes):
-                if is_redundant(found, kept[j], found, candidate):
-                    redundant = True
-                    break
-        if lane_mask(redundant, lanes) == 0:
-            if lanes.lane == 0:
-                kept[n_kept] = candidate
-            n_kept += 1
-        lanes_meet(lanes)
-    return n_kept
-
-
-@core
-def sort_descending(keys, n):
-    """Sort the first `n` keys (int64), which are distinct, the highest first (Shell's sort)."""
-    gap = np.int64(1)
-    while 3 * gap + 1 < n:
-        gap = 3 * gap + 1
-    while gap > 0:
-        for i in range(gap, n):
-            key = keys[i]
-            j = np.int64(i)
-            while j >= gap and keys[j - gap] < key:
-                keys[j] = keys[j - gap]
-                j -= gap
-            keys[j] = key
-        gap //= 3
-
-
-@core
-def _sort_best_first(found, kept, n_found, spare):
-    """Sort rows as :func:`keep_distinct` does, equals in the order found, by merging."""
-    width = np.int64(1)
-    while width < n_found:
-        first = np.int64(0)
-        while first + width < n_found:
-            middle, end = first + width, min(first + 2 * width, np.int64(n_found))
-            if comes_before(found, kept[middle], found, kept[middle - 1]):
-                for i in range(width):
-                    spare[i] = kept[first + i]
-                left, right, to = np.int64(0), middle, first
-                while left < width and right < end:
-                    if comes_before(found, kept[right], found, spare[left]):
-                        kept[to] = kept[right]
-                        right += 1
-                    else:
-                        kept[to] = spare[left]
-                        left += 1
-                    to += 1
-                while left < width:
-                    kept[to] = spare[left]
-                    left += 1
-                    to += 1
-            first = end
-        width *= 2
-
-
 FEW_COMPARED = 12
 """So few alignments of a read are compared each with every other."""
 
-_RANK_BITS = 20
-_MOST_RANKS = 1 << _RANK_BITS
+_RANK_BITS = 22
+_RANK = (1 << _RANK_BITS) - 1
+_SCORES = 1 << 31  # added to a score, it is no lower than 0
 
 
 @core
-def keep_distinct_by_place(found, kept, n_found, spare, places):
-    """Do what :func:`keep_distinct` does, on the CPU: compare only alignments that overlap.
+def _order_by_place(found, kept, n_found, spare, by_place, by_rank, lanes):
+    """Order the alignments of a read as :func:`keep_distinct` does, and by place.
+
+    ``by_place`` gets the start in the text and the rank, in one number, of each, the last start
+    first; ``by_rank`` where in ``by_place`` each of ``kept`` is. Returns the length of the longest
+    in the text.
+    """
+    longest = np.int64(0)
+    for i in range(lanes.lane, n_found, lanes.n_lanes):
+        row = kept[i]
+        by_place[i] = np.int64(found.text_start[row]) << _RANK_BITS | i
+        longest = max(longest, found.text_end[row] - found.text_start[row])
+    longest = lane_max(longest, lanes)
+    lanes_meet(lanes)
+    sort_descending(by_place, n_found, lanes)
+    for i in range(lanes.lane, n_found, lanes.n_lanes):
+        row = kept[by_place[i] & _RANK]
+        order = (_SCORES + np.int64(found.score[row])) << 1 | (1 - np.int64(found.strand[row]))
+        # Of equals the last in `by_place`: of those that start first, the one found first.
+        by_rank[i] = order << _RANK_BITS | i
+    lanes_meet(lanes)
+    sort_descending(by_rank, n_found, lanes)
+    for rank in range(lanes.lane, n_found, lanes.n_lanes):
+        here = by_rank[rank] & _RANK
+        spare[rank] = kept[by_place[here] & _RANK]
+        by_rank[rank] = here
+        by_place[here] = by_place[here] >> _RANK_BITS << _RANK_BITS | rank
+    lanes_meet(lanes)
+    for rank in range(lanes.lane, n_found, lanes.n_lanes):
+        kept[rank] = spare[rank]
+        spare[rank] = 1
+    lanes_meet(lanes)
+    return longest
+
+
+@core
+def _is_found_before(found, kept, n_found, rank, here, longest, stays, by_place):
+    """Return True if one that comes before an alignment, and stays, is the same found twice.
+
+    `here` is its item of `by_place`; only what may overlap it in the text is looked at.
+    """
+    row = kept[rank]
+    i = here - 1
+    while i >= 0 and by_place[i] >> _RANK_BITS < found.text_end[row]:
+        other = by_place[i] & _RANK
+        if other < rank and stays[other] and is_redundant(found, kept[other], found, row):
+            return True
+        i -= 1
+    reach = found.text_start[row] - longest
+    i = here + 1
+    while i < n_found and by_place[i] >> _RANK_BITS > reach:
+        other = by_place[i] & _RANK
+        if other < rank and stays[other] and is_redundant(found, kept[other], found, row):
+            return True
+        i += 1
+    return False
+
+
+@core
+def keep_distinct_by_place(found, kept, n_found, spare, keys, lanes):
+    """Do what :func:`keep_distinct` does, but compare only alignments that overlap in the text.
 
     Reads of repeats have hundreds of alignments, hardly two of which lie at the same place.
 
     Parameters
     ----------
-    spare, places
-        int32 and int64 workspace for `n_found` items each.
+    spare, keys
+        Workspace: int32 for `n_found` items, int64 for twice as many.
+    lanes
+        Share the alignments (:mod:`mapper.jit.lanes`).
     """
-    if n_found <= FEW_COMPARED or n_found > _MOST_RANKS:
+    if takes_vectors(lanes) and n_found <= FEW_COMPARED:
         return keep_distinct(found, kept, n_found)
-    _sort_best_first(found, kept, n_found, spare)
-    # An item of places: the start of an alignment, its rank among all, and whether it stays.
-    longest = np.int64(0)
+    by_place, by_rank = keys[:n_found], keys[n_found : 2 * n_found]
+    longest = _order_by_place(found, kept, n_found, spare, by_place, by_rank, lanes)
+    n_doubted = np.int64(0)
+    for rank in range(lanes.lane, n_found, lanes.n_lanes):
+        if _is_found_before(found, kept, n_found, rank, by_rank[rank], longest, spare, by_place):
+            by_rank[rank] = ~by_rank[rank]
+            n_doubted += 1
+    lanes_meet(lanes)
+    if lane_sum(n_doubted, lanes) == 0:
+        return np.int64(n_found)
+    # What comes before these may itself be left out: one after another, by every lane.
     for rank in range(n_found):
-        row = kept[rank]
-        places[rank] = ((found.text_start[row] << _RANK_BITS) | rank) << 1
-        longest = max(longest, found.text_end[row] - found.text_start[row])
-    sort_descending(places, n_found)
-    rank_mask = np.int64(_MOST_RANKS - 1)
-    for i in range(n_found):
-        spare[(places[i] >> 1) & rank_mask] = i
-    n_redundant = np.int64(0)
-    for rank in range(n_found):
-        row = kept[rank]
-        here = np.int64(spare[rank])
-        redundant = False
-        # Kept alignments that start at or behind its start, up to its end.
-        i = here - 1
-        while not redundant and i >= 0:
-            if places[i] >> (_RANK_BITS + 1) >= found.text_end[row]:
-                break
-            if places[i] & 1:
-                redundant = is_redundant(found, kept[(places[i] >> 1) & rank_mask], found, row)
-            i -= 1
-        # Kept alignments that start at or before its start, back to the longest that can overlap.
-        reach = found.text_start[row] - longest
-        i = here + 1
-        while not redundant and i < n_found:
-            if places[i] >> (_RANK_BITS + 1) <= reach:
-                break
-            if places[i] & 1:
-                redundant = is_redundant(found, kept[(places[i] >> 1) & rank_mask], found, row)
-            i += 1
-        places[here] |= np.int64(not redundant)
-        n_redundant += redundant
-    n_kept = np.int64(n_found)
-    if n_redundant > 0:
-        n_kept = np.int64(0)
-        for rank in range(n_found):
-            if places[spare[rank]] & 1:
-                kept[n_kept] = kept[rank]
-                n_kept += 1
+        if by_rank[rank] < 0:
+            spare[rank] = not _is_found_before(
+                found, kept, n_found, rank, ~by_rank[rank], longest, spare, by_place
+            )
+    n_kept = np.int64(0)
+    for first in range(0, n_found, lanes.n_lanes):
+        rank = first + lanes.lane
+        row = kept[min(rank, n_found - 1)]
+        stays = rank < n_found and spare[rank] != 0
+        staying = np.uint64(lane_mask(stays, lanes))
+        before = (np.uint64(1) << np.uint64(lanes.lane)) - np.uint64(1)
+        if stays:  # not behind what any lane has read
+            kept[n_kept + np.int64(popcount(staying & before))] = row
+        n_kept += np.int64(popcount(staying))
+    lanes_meet(lanes)
     return n_kept
 
 

@@ -131,7 +131,7 @@ class _Workspace(NamedTuple):
 
     kept: np.ndarray  # int32
     spare: np.ndarray  # int32
-    places: np.ndarray  # int64
+    keys: np.ndarray  # int64, for twice as many
     marks: np.ndarray  # uint8
     new_marks: np.ndarray  # uint8
 
@@ -160,7 +160,9 @@ def _merged_order_of_many(before, first, end, rescued, new_first, new_end, found
     _take_places(rescued, new_first, new_end, found, n_old)
     for i in range(n):
         workspace.kept[i] = i
-    n_kept = keep_distinct_by_place(found, workspace.kept, n, workspace.spare, workspace.places)
+    n_kept = keep_distinct_by_place(
+        found, workspace.kept, n, workspace.spare, workspace.keys, ONE_LANE
+    )
     for i in range(n_kept):
         row = np.int64(workspace.kept[i])
         order[i] = first + row if row < n_old else ~(new_first + row - n_old)
@@ -234,7 +236,10 @@ def merge_alignments(before: AlignmentBatch, rescued: AlignmentBatch) -> Alignme
     n_ops = len(before.cigar_ops) + len(rescued.cigar_ops)
     out = _room(before, len(before.strand) + len(rescued.strand), n_ops)
     found = Found(*(np.empty(most, np.dtype(t)) for t in FOUND_TYPES))
-    workspace = _Workspace(*(np.empty(most, t) for t in ("i4", "i4", "i8", "u1", "u1")))
+    kept, spare = np.empty((2, most), np.int32)
+    workspace = _Workspace(
+        kept, spare, np.empty(2 * most, np.int64), *np.empty((2, most), np.uint8)
+    )
     n = _merge(before, rescued, found, workspace, np.empty(most, np.int64), out)
     columns = [column[:n] for column in out[1:9]]
     ends = out.cigar_offsets[: n + 1]

@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 
 from mapper.batch import AlignmentBatch
-from mapper.batch_ops import offsets_of
 from mapper.cuda.api import cuda, kernel
 from mapper.cuda.memory import Workspace
 from mapper.cuda.warp import WARP, WarpLanes
-from mapper.extend.cuda import DeviceAlignments, new_alignments
+from mapper.extend.cuda import DeviceAlignments, NewOffsets
 from mapper.extend.merge import copy_in_order, copy_rows, merged_order
 from mapper.jit.accelerate import core
 from mapper.jit.lanes import THREAD_LANE
@@ -133,7 +132,7 @@ def merge_on_device(
     Arrays that hold until `space` is used for other alignments of that name. Waits for the
     stream.
     """
-    n_reads = len(before.host_offsets) - 1
+    n_reads = len(before.batch.alignment_offsets) - 1
     order = space.device("merge.order", before.n_rows + rescued.n_rows, np.int32)
     n_kept = space.device("merge.n_kept", n_reads, np.int32)
     n_ops = space.device("merge.n_ops", n_reads, np.int32)
@@ -146,11 +145,10 @@ def merge_on_device(
     n_warps = min(n_reads, MERGING_WARPS)
     _order.launch(n_reads, space.stream, *both, n_reads, *ordering)
     _order_by_warp.launch(WARP * n_warps, space.stream, *both, n_warps, *ordering)
-    kept_counts = space.download("merge.n_kept", n_kept)
-    op_counts = space.download("merge.n_ops", n_ops)
+    offsets = NewOffsets(space, name, n_kept, n_ops)
     space.synchronize()
-    merged, op_offsets = new_alignments(space, name, kept_counts, offsets_of(op_counts))
-    copying = (n_reads, order, op_offsets, merged.batch)
+    merged = offsets.make_room()
+    copying = (n_reads, order, offsets.ops, merged.batch)
     _copy.launch(n_reads, space.stream, *both, *copying)
     _copy_by_warp.launch(WARP * n_warps, space.stream, *both, n_warps, *copying, listed, n_listed)
     return merged

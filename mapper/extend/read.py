@@ -14,11 +14,12 @@ from mapper.cigar import EQUAL
 from mapper.dna import n_words
 from mapper.extend.banded_screen import BandedScreen
 from mapper.extend.block_losses import BLOCK
-from mapper.extend.filter import as_given, overlap, sort_descending
+from mapper.extend.filter import as_given, overlap
 from mapper.extend.locus import Ungapped, align_gapped, align_ungapped, ungapped_ops
 from mapper.extend.ungapped import lowest_mate_score, ungapped_score
 from mapper.jit.accelerate import core
 from mapper.jit.lanes import ONE_LANE, lanes_meet
+from mapper.jit.sorting import sort_descending
 
 OPS_FULL = -1
 """The operations of the read's alignments do not fit their workspace."""
@@ -49,7 +50,7 @@ class ReadScratch(NamedTuple):
     """Workspace for one read; rows are its loci."""
 
     ungapped: np.ndarray  # int32 (n, 8): the fields of Ungapped
-    keys: np.ndarray  # int64: of the loci, for :func:`order_loci`; then free
+    keys: np.ndarray  # int64 (2 * n,): of the loci, for :func:`order_loci`; then free
     order: np.ndarray  # int32: loci by ungapped objective; free when they are aligned
     kept: np.ndarray  # int32: rows of Found, best first
     positions: np.ndarray  # int32
@@ -125,24 +126,6 @@ def sort_loci(ungapped, order, n_loci, match):
         gap //= 3
 
 
-@core
-def rank_loci(ungapped, keys, order, n_loci, match, lanes):
-    """Order the loci of a read as :func:`sort_loci` does: lanes count the loci before each.
-
-    `keys` is a workspace: int32 (n_loci,).
-    """
-    for i in range(lanes.lane, n_loci, lanes.n_lanes):
-        keys[i] = _objective(ungapped[i], match)
-    lanes_meet(lanes)
-    for i in range(lanes.lane, n_loci, lanes.n_lanes):
-        key, rank = keys[i], np.int32(0)
-        for j in range(n_loci):
-            other = keys[j]
-            rank = np.int32(rank + (other > key or (other == key and j < i)))
-        order[rank] = i
-    lanes_meet(lanes)
-
-
 _LOCUS = (1 << 32) - 1
 """The part of a key that tells the locus, the first highest."""
 
@@ -154,11 +137,12 @@ def locus_key(row, locus, match):
 
 
 @core
-def order_loci(keys, order, n_loci):
-    """Order loci as :func:`sort_loci` does, by their keys: a third of the time."""
-    sort_descending(keys, n_loci)
-    for i in range(n_loci):
+def order_loci(keys, order, n_loci, lanes):
+    """Order loci as :func:`sort_loci` does, by their keys; `lanes` share them."""
+    sort_descending(keys, n_loci, lanes)
+    for i in range(lanes.lane, n_loci, lanes.n_lanes):
         order[i] = _LOCUS - (keys[i] & _LOCUS)
+    lanes_meet(lanes)
 
 
 @core

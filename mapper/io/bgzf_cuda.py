@@ -62,6 +62,7 @@ from mapper.io.bgzf_reader import (
     find_blocks,
     find_bodies,
 )
+from mapper.parallel.map import map_in_threads
 from mapper.parallel.pool import thread_pool
 
 log = logging.getLogger(__name__)
@@ -466,16 +467,21 @@ def _blocks_that_fit(
 def _open_lanes(
     ordinals: Sequence[int], n_streams: int, lane: Callable[[int], LaneKind]
 ) -> list[LaneKind]:
-    """Open the streams of each device; none if others have taken the memory meanwhile."""
-    lanes = []
+    """Open the streams of each device; none if others have taken the memory meanwhile.
+
+    Each locks much memory of the host, so they are opened together.
+    """
+
+    def opened(ordinal: int) -> LaneKind:
+        with device_context(ordinal):
+            return lane(ordinal)
+
+    each = [ordinal for ordinal in ordinals for _ in range(n_streams)]
     try:
-        for ordinal in ordinals:
-            with device_context(ordinal):
-                lanes += [lane(ordinal) for _ in range(n_streams)]
+        return map_in_threads(opened, each, len(each)) if each else []
     except DeviceMemoryError as error:
         log.debug("%s; the host does this work", error)
         return []
-    return lanes
 
 
 @contextmanager

@@ -69,6 +69,11 @@ def take_slot(slots, slot, value, lanes):
     return is_free
 
 
+def raise_to(values, i, value, lanes):
+    """Raise an item of an int64 array to `value` if it is lower."""
+    values[i] = max(values[i], value)
+
+
 def lanes_meet(lanes):
     """Wait for all lanes; writes before are visible to all of them after."""
 
@@ -134,6 +139,15 @@ def _take_slot_alone(slots, slot, value, lanes):
 
     if is_one_lane(lanes):
         return take
+
+
+@overload(raise_to)
+def _raise_to_alone(values, i, value, lanes):
+    def raised(values, i, value, lanes):
+        values[i] = max(values[i], value)
+
+    if is_one_lane(lanes):
+        return raised
 
 
 @overload(lanes_meet, inline="always")

@@ -113,6 +113,9 @@ class Backend(ABC):
     def close(self) -> None:
         """End the backend's own threads; wait for batches in work, and drop the others."""
 
+    def free_memory(self) -> None:  # noqa: B027  (most have none of their own)
+        """Free what is kept for later batches, after :meth:`close`: records have to be sorted."""
+
 
 class CpuBackend(Backend):
     """Parses, aligns and finishes each batch in one task of the pool."""

@@ -176,12 +176,26 @@ class CudaBackend(Backend):
             self.flush()
         self._model = model
         # Parsed before earlier groups are finished: a device without reads costs most.
-        parsed = self._pool.submit(READ, partial(_parse, parse, self._params))
+        parsed = self._pool.submit(READ, partial(self._parse, parse))
         member = _Member(parsed, finish, Future())
         self._open.append(member)
         if len(self._open) == self._size:
             self.flush()
         return member.result
+
+    def _parse(self, parse: Callable[[], ReadBatch]) -> _Parsed:
+        """Parse a batch (a task of the pool)."""
+        reads = parse()
+        with self._stats.stage("pack"):
+            reads = self._stages.lock_pages(reads)
+        parts = batch_ops.split_mixed(reads, self._params.longest_short)
+        long_reads = None
+        if parts[-1].is_long:
+            long_reads = long_reads_of(parts[-1].reads, self._params.long.anchors)
+        read_group = None
+        if len(parts) == 1 and long_reads is None:
+            read_group = common_read_group(reads)
+        return _Parsed(reads, parts, long_reads, read_group)
 
     def flush(self) -> None:
         if self._open:
@@ -197,6 +211,9 @@ class CudaBackend(Backend):
             self._ready.put(None)
         for thread in self._threads:
             thread.join()
+
+    def free_memory(self) -> None:
+        self._stages.free_page_locked()
 
     def _work(self) -> None:
         while True:
@@ -274,15 +291,3 @@ class CudaBackend(Backend):
                 assert isinstance(share, ResultSlice)  # records come for whole batches alone
                 aligned.append(Aligned(part.reads, *share.cut(), rescued))
         return finish(AlignedBatch(batch.reads, [part.rows for part in batch.parts], aligned))
-
-
-def _parse(parse: Callable[[], ReadBatch], params: MapParams) -> _Parsed:
-    reads = parse()
-    parts = batch_ops.split_mixed(reads, params.longest_short)
-    long_reads = None
-    if parts[-1].is_long:
-        long_reads = long_reads_of(parts[-1].reads, params.long.anchors)
-    read_group = None
-    if len(parts) == 1 and long_reads is None:
-        read_group = common_read_group(reads)
-    return _Parsed(reads, parts, long_reads, read_group)

@@ -275,9 +275,6 @@ class Batches(Protocol):
     def wait_or(self, others: Iterable[Future[Any]]) -> bool:
         """Wait for a batch or for one of `others`; return True if there is a batch to take."""
 
-    def read_on_until(self, done: Iterable[Future[Any]], most: int) -> None:
-        """Wait until all of `done` are, meanwhile keeping up to `most` batches."""
-
 
 class Encoder(NamedTuple):
     """Turns records into the form that a run keeps. Any thread may call its functions."""
@@ -358,11 +355,14 @@ def finished_batches(
         return finished
 
     try:
-        model = _freeze_insert_size(run, batches, may_hold_pairs, pending, encoder)
+        model, parsed = _freeze_insert_size(run, batches, may_hold_pairs, pending, encoder)
 
         def finish(batch: AlignedBatch) -> Finished:
             return run.finish(batch, model, encoder)
 
+        for parsing in parsed:
+            pending.append(backend.submit(parsing.result, model, finish))
+        del parsed
         while True:
             # Evaluated once a turn: the end of the input may be found at any time, and then the
             # last group must be started before its batches are waited for.
@@ -391,10 +391,13 @@ def finished_batches(
 def _freeze_insert_size(
     run: Run, batches: Batches, may_hold_pairs: bool, pending: deque[Future[Finished]],
     encoder: Encoder,
-) -> InsertSizeModel:  # fmt: skip
-    """Return the insert-size model; queue the batches that were aligned to estimate it."""
+) -> tuple[InsertSizeModel, list[_Parsing]]:  # fmt: skip
+    """Return the insert-size model; queue the batches that were aligned to estimate it.
+
+    The batches that follow these, which have been parsed meanwhile, are returned, too.
+    """
     if run.frozen is not None:
-        return in_score_units(run.frozen, run.params.extend.match)
+        return in_score_units(run.frozen, run.params.extend.match), []
     given = run.job.insert_size
     if given is not None or not may_hold_pairs:
         model = given if given is not None else assumed_model()
@@ -406,7 +409,7 @@ def _freeze_insert_size(
                 "%s has no effect on single-end reads (%s: the file has pairs)",
                 option("insert_size"), option("interleaved"),
             )  # fmt: skip
-        return in_score_units(model, run.params.extend.match)
+        return in_score_units(model, run.params.extend.match), []
     first: list[Future[AlignedBatch]] = []
     n_pairs = n_reads = 0
     while n_pairs < ESTIMATION_PAIRS and n_reads < ESTIMATION_READS:
@@ -417,8 +420,7 @@ def _freeze_insert_size(
         n_pairs += raw.n_pairs
         n_reads += raw.n_reads
     run.backend.flush()
-    # No batch can be finished before the model is known, but more can be read meanwhile.
-    batches.read_on_until(first, run.backend.most_pending - len(first))
+    parsed = _parse_until(run, batches, first, run.backend.most_pending - len(first))
     inserts = [np.empty(0, np.int64)]
     for future in first:
         batch = future.result()
@@ -437,7 +439,41 @@ def _freeze_insert_size(
     model = in_score_units(model, run.params.extend.match)
     for future in first:
         pending.append(run.pool.submit(MAP, partial(run.finish, future.result(), model, encoder)))
-    return model
+    return model, parsed
+
+
+class _Parsing:
+    """A batch that a task parses, unless it is needed before."""
+
+    def __init__(self, run: Run, raw: RawBatch) -> None:
+        self._run = run
+        self._raw: RawBatch | None = raw
+        self._task = run.pool.submit(READ, self._parse)
+
+    def _parse(self) -> ReadBatch:
+        raw, self._raw = self._raw, None  # the text is not needed any more
+        assert raw is not None
+        return self._run.parse(raw)
+
+    def result(self) -> ReadBatch:
+        """Return the batch; the thread parses it, unless another one does."""
+        return self._parse() if self._task.cancel() else self._task.result()
+
+
+def _parse_until(
+    run: Run, batches: Batches, done: Sequence[Future[Any]], most: int
+) -> list[_Parsing]:
+    """Parse up to `most` batches until all of `done` are, as none can be aligned before."""
+    parsed: list[_Parsing] = []
+    while len(parsed) < most and not batches.ended:
+        waited_for = [future for future in done if not future.done()]
+        if not waited_for:
+            break
+        if batches.wait_or(waited_for):
+            raw = batches.take()
+            assert raw is not None
+            parsed.append(_Parsing(run, raw))
+    return parsed
 
 
 def report_insert_size(stats: RunStats, model: InsertSizeModel) -> None:
@@ -516,6 +552,7 @@ class Run:
         self.backend.close()
         RECYCLER.clear()
         if self.job.sort is not None:
+            self.backend.free_memory()
             self.pool.resize(self.job.threads)
 
     def cut(self, reader: ReadsReader) -> RawBatch | None:

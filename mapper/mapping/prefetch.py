@@ -43,8 +43,7 @@ class BatchPrefetcher:
         self._pool, self._cut = pool, cut
         self._lock = threading.Lock()
         self._kept: deque[RawBatch] = deque()
-        self._ahead = max(AHEAD, n_threads // THREADS_PER_BATCH)
-        self._most = self._ahead  # batches to keep
+        self._most = max(AHEAD, n_threads // THREADS_PER_BATCH)
         self._all_cut = False
         self._cutting: Future[None] | None = None  # None: enough are kept, or all are cut
         with self._lock:
@@ -75,25 +74,6 @@ class BatchPrefetcher:
             cutting.result()
         with self._lock:
             return bool(self._kept)
-
-    def read_on_until(self, done: Iterable[Future[Any]], most: int) -> None:
-        """Wait until all of `done` are, meanwhile keeping up to `most` batches."""
-        pending = list(done)
-        self._keep(max(most, self._ahead))
-        while pending := [future for future in pending if not future.done()]:
-            with self._lock:
-                cutting = self._cutting
-            if cutting is None:  # enough are kept, or all are cut
-                break
-            wait([cutting, *pending], return_when=FIRST_COMPLETED)
-            if cutting.done():
-                cutting.result()
-        self._keep(self._ahead)
-
-    def _keep(self, most: int) -> None:
-        with self._lock:
-            self._most = most
-            self._resume()
 
     def _cut_batches(self) -> None:
         """Cut batches until enough are kept (a task)."""

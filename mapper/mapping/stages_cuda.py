@@ -27,9 +27,16 @@ from mapper.batch_ops import (
     slice_reads,
 )
 from mapper.chain.cuda import download_links, find_loci, link_anchors
-from mapper.cuda.api import cuda, device_context, knowing_its_device
+from mapper.cuda.api import cuda, device_context, knowing_its_device, stay_on
 from mapper.cuda.halving import Halves, in_halves
-from mapper.cuda.memory import Workspace, device_memory, free_share, result_memory
+from mapper.cuda.memory import (
+    Workspace,
+    device_memory,
+    free_page_locked,
+    free_share,
+    page_locked,
+    result_memory,
+)
 from mapper.cuda.upload import bytes_on_device, upload
 from mapper.errors import DeviceMemoryError
 from mapper.extend.cuda import DeviceAlignments, download_alignments, extend_loci
@@ -60,7 +67,13 @@ from mapper.pair.records_cuda import encode_on_device
 from mapper.parallel.map import map_in_threads
 from mapper.params import DEVICE_STREAMS, MapParams, SeedParams
 from mapper.seed.anchors_cuda import download_long_packed, find_anchors, upload_long_reads
-from mapper.seed.cuda import DeviceSeeds, download_packed, seed_reads, upload_reads
+from mapper.seed.cuda import (
+    DeviceSeeds,
+    download_packed,
+    download_summary,
+    seed_reads,
+    upload_reads,
+)
 
 log = logging.getLogger(__name__)
 
@@ -193,6 +206,27 @@ class DeviceStages:
     def device_names(names: Names) -> DeviceNames:
         """Return names of which :meth:`align_batches` takes :meth:`DeviceNames.on`."""
         return DeviceNames(names)
+
+    def lock_pages(self, reads: ReadBatch) -> ReadBatch:
+        """Return a batch whose long columns are page-locked, so that devices fetch them.
+
+        For threads of pools: the thread stays on the first device.
+        """
+        stay_on(self.streams[0].ordinal)
+
+        def locked(column: np.ndarray) -> np.ndarray:
+            there = page_locked(len(column), column.dtype)
+            there[:] = column
+            return there
+
+        return reads._replace(
+            bases=locked(reads.bases), quals=locked(reads.quals), names=locked(reads.names)
+        )
+
+    @staticmethod
+    def free_page_locked() -> None:
+        """Free page-locked memory that nothing uses now."""
+        free_page_locked()
 
     def align(
         self, reads: ReadBatch, params: MapParams, stats: RunStats,
@@ -401,7 +435,7 @@ def _align_at_once(
     ) -> tuple[DeviceSeeds, DeviceAlignments]:
         with stats.stage("seed"):
             again = seed_reads(space, fm, on_device, longest, how, doubtful)
-        if not again.host_offsets[-1]:
+        if not len(again.read):
             return again, extended
         with stats.stage("chain"):
             loci = find_loci(space, contigs, again)
@@ -428,7 +462,7 @@ def _align_at_once(
                 space, text_planes, contigs, on_device, seeds, extended.batch, model,
                 params.pair, params.extend,
             )  # fmt: skip
-            if proposed.host_offsets[-1]:
+            if len(proposed.read):
                 rescued = extend_loci(
                     space, text_planes, on_device, longest, proposed.loci, proposed.read,
                     params.extend, params.keep, "rescued",
@@ -449,8 +483,9 @@ def _align_at_once(
             space.kept[NO_RECORDS] = True
             log.info("%s: the host makes records", error)
     with stats.stage("extend"):
+        summary = download_summary(space, seeds.per_read)
         alignments = download_alignments(space, extended)
-    whole = DeviceResults(packed, seeds.summary, alignments)
+    whole = DeviceResults(packed, summary, alignments)
     ends = np.cumsum([reads.n_reads for reads in batches]).tolist()
     return [
         ResultSlice(whole, end - reads.n_reads, end)

@@ -7,11 +7,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mapper.batch import AlignmentBatch, LocusBatch
-from mapper.batch_ops import offsets_of
 from mapper.cuda.api import cuda, kernel
 from mapper.cuda.memory import Workspace
 from mapper.cuda.warp import WARP, WarpLanes
-from mapper.cuda.worklist import POOL, Pool, columns, first_capacity, threads_for
+from mapper.cuda.worklist import (
+    POOL,
+    Pool,
+    columns,
+    first_capacity,
+    offsets_of,
+    queue_total,
+    threads_for,
+)
 from mapper.index.reference import ContigBounds
 from mapper.jit.lanes import lane_max, lanes_meet
 from mapper.pair.insert_size import InsertSizeModel
@@ -44,7 +51,6 @@ class DeviceProposals(NamedTuple):
 
     loci: LocusBatch
     read: Any  # int32 (n_loci,)
-    host_offsets: np.ndarray  # loci.locus_offsets, on the host
 
 
 @kernel(128)
@@ -147,16 +153,16 @@ def propose_loci(
             seeds.per_read.guarantee, device_model, params, scores, counters,
             n_reads // 2, n_warps * WARP, room, scratch, pool, proposed,
         )  # fmt: skip
-        counts = space.download("rescue.count", pool.count)
+        offsets = offsets_of(space, "rescue.offsets", pool.count, n_reads)
+        total = queue_total(space, "rescue.offsets", offsets)
         n_found = space.download("counters", counters)
         space.synchronize()
         if n_found[POOL] <= capacity:
             break
         capacity = int(n_found[POOL])
-    offsets = offsets_of(counts)
-    n_loci = int(offsets[-1])
+    n_loci = int(total[0])
     loci = LocusBatch(
-        locus_offsets=space.upload("rescue.offsets", offsets),
+        locus_offsets=offsets,
         strand=space.device("rescue.strand", n_loci, np.uint8),
         diagonal=space.device("rescue.diagonal", n_loci, np.int64),
         ref_id=space.device("rescue.ref_id", n_loci, np.int32),
@@ -165,4 +171,4 @@ def propose_loci(
     )
     read = space.device("rescue.read", n_loci, np.int32)
     _gather_proposed.launch(n_reads, space.stream, n_reads, contigs, pool, proposed, loci, read)
-    return DeviceProposals(loci, read, offsets)
+    return DeviceProposals(loci, read)

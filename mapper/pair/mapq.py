@@ -17,8 +17,8 @@ import math
 import numpy as np
 
 from mapper.jit.accelerate import core
-from mapper.jit.intrinsics import rounded_product
-from mapper.jit.lanes import lane_max, lane_sum
+from mapper.jit.intrinsics import rounded_product, trailing_zeros
+from mapper.jit.lanes import lane_mask, lane_max, lane_sum
 from mapper.pair.insert_size import SCALE
 
 MAX_MAPQ = 60
@@ -225,8 +225,12 @@ def assign_mapq(alignments, first, end, primary, values, alone, head, role, read
     own = rounded_product(own, explained)
     quality = min(paired, min(own, most) + PAIR_BOOST)
     mapq[primary - first] = np.uint8(quality + 0.5)
-    for i in range(first, end):
-        if role[i] == SUPPLEMENTARY:
+    for at in range(first, end, lanes.n_lanes):
+        is_part = at + lanes.lane < end and role[min(at + lanes.lane, end - 1)] == SUPPLEMENTARY
+        parts = np.uint64(lane_mask(is_part, lanes))
+        while parts != 0:
+            i = at + trailing_zeros(parts)
+            parts &= parts - np.uint64(1)
             own = _head_quality(
                 alignments, first, end, i, alone, head, unseen, scores, log10_text,
                 params.quality_alone, rivals_cost, lanes,

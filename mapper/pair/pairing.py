@@ -13,7 +13,8 @@ import numpy as np
 
 from mapper.jit.accelerate import core
 from mapper.jit.hashing import splitmix64
-from mapper.jit.lanes import lane_least, lane_max, lanes_meet
+from mapper.jit.lanes import lane_least, lane_max, lanes_meet, raise_to
+from mapper.jit.sorting import sort_descending
 from mapper.pair.contig_groups import is_hidden
 from mapper.pair.insert_size import SCALE, five_prime, insert_size
 
@@ -22,9 +23,6 @@ NO_PAIR = -(2**40)
 
 NO_ROW = 2**62
 """A row behind all alignments."""
-
-FAR = 2**62
-"""An end farther from every other than any insert size."""
 
 
 @core
@@ -82,6 +80,41 @@ def signed_end(alignments, i, read_len):
     return end if alignments.strand[i] else -end
 
 
+FEW_PAIRS = 1024
+"""So few pairs of alignments of both mates are looked at each."""
+
+_ROW_BITS = 22
+_ROW = (1 << _ROW_BITS) - 1
+_HIDDEN_END = 1 << 40
+"""Of an alignment that makes no pair: farther from every other than any insert size."""
+
+
+@core
+def _place_ends(base_offsets, alignments, read, hidden, ends, lanes):
+    """Set `ends` to the 5' end of each of a read's alignments, and which it is, in one number."""
+    first, end = alignments.alignment_offsets[read], alignments.alignment_offsets[read + 1]
+    read_len = base_offsets[read + 1] - base_offsets[read]
+    for i in range(lanes.lane, end - first, lanes.n_lanes):
+        at = np.int64(_HIDDEN_END)
+        if not is_hidden(hidden, first + i):
+            at = np.int64(signed_end(alignments, first + i, read_len))
+        ends[i] = at << _ROW_BITS | i
+    lanes_meet(lanes)
+
+
+@core
+def _first_below(ends, n, bound):
+    """Return the first of `n` ends, the highest first, that is below a bound; `n` without any."""
+    low, high = np.int64(0), np.int64(n)
+    while low < high:
+        middle = (low + high) >> 1
+        if ends[middle] < bound:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
 @core
 def score_pairs(base_offsets, alignments, first_read, model, key, hidden, ends, values,
                 lanes):  # fmt: skip
@@ -97,7 +130,7 @@ def score_pairs(base_offsets, alignments, first_read, model, key, hidden, ends, 
         int64; ``values[0]`` has an item for each alignment of the first mate, ``values[1]`` of
         the second. Raised to the best score of the proper pairs that hold the alignment.
     lanes
-        Share the second mate's alignments.
+        Share the first mate's alignments where there are many, else the second's.
 
     Returns
     -------
@@ -112,33 +145,42 @@ def score_pairs(base_offsets, alignments, first_read, model, key, hidden, ends, 
     best = np.int64(NO_PAIR)
     best_a = best_b = np.int64(-1)
     best_hash = np.uint64(0)
-    for i in range(lanes.lane, n_second, lanes.n_lanes):
-        ends[i] = signed_end(alignments, b_first + i, b_len)
-        if is_hidden(hidden, b_first + i):
-            ends[i] = FAR
-    lanes_meet(lanes)
-    span = np.uint64(model.high - model.low)
-    for a in range(a_first, b_first):
+    _place_ends(base_offsets, alignments, first_read + 1, hidden, ends, lanes)
+    is_many = (b_first - a_first) * n_second > FEW_PAIRS
+    if is_many:
+        sort_descending(ends, n_second, lanes)
+    first_lane, n_lanes = (lanes.lane, lanes.n_lanes) if is_many else (0, 1)
+    first_item, n_items = (0, 1) if is_many else (lanes.lane, lanes.n_lanes)
+    for a in range(a_first + first_lane, b_first, n_lanes):
         if is_hidden(hidden, a):
             continue
-        lowest = model.low - signed_end(alignments, a, a_len)
+        lowest = (model.low - signed_end(alignments, a, a_len)) << _ROW_BITS
+        highest = lowest + ((model.high - model.low + 1) << _ROW_BITS)
         best_of_a = values[0, a - a_first]
-        for i in range(lanes.lane, n_second, lanes.n_lanes):
-            # Rules out nearly all improper pairs: a difference below 0 is huge as unsigned.
-            if np.uint64(ends[i] - lowest) > span:
+        item = np.int64(first_item)
+        if is_many:
+            item = _first_below(ends, n_second, highest)
+        while item < n_second:
+            end = ends[item]
+            item += n_items
+            # Rules out nearly all improper pairs.
+            if end < lowest or end >= highest:
+                if is_many:
+                    break
                 continue
+            i = end & _ROW
             b = b_first + i
             score = pair_score(alignments, a, a_len, b, b_len, model)
             if score == NO_PAIR:
                 continue
             best_of_a = max(best_of_a, score)
-            values[1, i] = max(values[1, i], score)
+            raise_to(values[1], i, score, lanes)
             if score < best:
                 continue
             tie = place_hash(alignments, a, key) ^ (place_hash(alignments, b, key) >> np.uint64(1))
-            if score > best or tie < best_hash:
+            if score > best or tie < best_hash or (tie == best_hash and a == best_a and b < best_b):
                 best, best_a, best_b, best_hash = score, np.int64(a), np.int64(b), tie
-        values[0, a - a_first] = lane_max(best_of_a, lanes)
+        values[0, a - a_first] = best_of_a if is_many else lane_max(best_of_a, lanes)
     lanes_meet(lanes)
     if lanes.n_lanes > 1:
         highest = lane_max(best, lanes)

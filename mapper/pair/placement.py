@@ -40,7 +40,8 @@ from mapper.extend.filter import as_given, overlap
 from mapper.extend.ungapped import lowest_score
 from mapper.index.reference import NO_GROUPS
 from mapper.jit.accelerate import core, driver
-from mapper.jit.lanes import ONE_LANE, lane_least, lane_max, lane_sum, lanes_meet
+from mapper.jit.intrinsics import popcount, trailing_zeros
+from mapper.jit.lanes import ONE_LANE, lane_least, lane_mask, lane_max, lane_sum, lanes_meet
 from mapper.pair.contig_groups import hide_alt, is_apart, is_hidden, set_rivals
 from mapper.pair.insert_size import SCALE, InsertSizeModel
 from mapper.pair.mapq import (
@@ -326,29 +327,32 @@ def assign_roles(alignments, first, end, primary, read_len, lowest, share, hidde
     sub_score[primary] = lane_max(np.int64(best), lanes)
     n_apart = lane_sum(n_apart, lanes)
     lanes_meet(lanes)
-    i = np.int64(first)
-    while n_apart > 0 and i < end:
-        if head[i] == primary or is_hidden(hidden, i):
-            i += 1
-            continue
-        n_apart -= 1
-        rival = np.int64(NO_ROW)
-        for j in range(first + lanes.lane, i, lanes.n_lanes):
-            if role[j] == SUPPLEMENTARY and _competes(alignments, j, i, read_len, share):
-                rival = np.int64(j)
-                break
-        rival = -lane_max(-rival, lanes)
-        reported = alignments.score[i] >= lowest
-        if lanes.lane == 0 and rival < NO_ROW:
-            if reported:
-                role[i] = SECONDARY
-            head[i] = rival
-            sub_score[rival] = max(sub_score[rival], alignments.score[i])
-        elif lanes.lane == 0 and reported:
-            role[i] = SUPPLEMENTARY
-            head[i] = i
-        lanes_meet(lanes)
-        i += 1
+    at = np.int64(first)
+    while n_apart > 0 and at < end:
+        own = at + lanes.lane
+        is_apart = own < end and head[own] != primary and not is_hidden(hidden, own)
+        apart = np.uint64(lane_mask(is_apart, lanes))
+        n_apart -= np.int64(popcount(apart))
+        while apart != 0:
+            i = at + trailing_zeros(apart)
+            apart &= apart - np.uint64(1)
+            rival = np.int64(NO_ROW)
+            for j in range(first + lanes.lane, i, lanes.n_lanes):
+                if role[j] == SUPPLEMENTARY and _competes(alignments, j, i, read_len, share):
+                    rival = np.int64(j)
+                    break
+            rival = -lane_max(-rival, lanes)
+            reported = alignments.score[i] >= lowest
+            if lanes.lane == 0 and rival < NO_ROW:
+                if reported:
+                    role[i] = SECONDARY
+                head[i] = rival
+                sub_score[rival] = max(sub_score[rival], alignments.score[i])
+            elif lanes.lane == 0 and reported:
+                role[i] = SUPPLEMENTARY
+                head[i] = i
+            lanes_meet(lanes)
+        at += lanes.n_lanes
 
 
 @core

@@ -25,6 +25,7 @@ from mapper.batch import (
 )
 from mapper.batch_ops import join_offsets
 from mapper.cuda.api import cuda, kernel
+from mapper.cuda.launch import upload_in_place
 from mapper.cuda.memory import Workspace
 from mapper.cuda.warp import WARP, WarpLanes
 from mapper.cuda.worklist import columns, offsets_of, threads_for
@@ -442,8 +443,8 @@ def encode_on_device(
     paired, stream = batches[0].paired, space.stream
     n_reads = len(reads.base_offsets) - 1
     texts = ReadTexts(
-        space.upload_joined("quals", [batch.quals for batch in batches]),
-        space.upload_joined("names", [batch.names for batch in batches]),
+        upload_in_place(space, "quals", [batch.quals for batch in batches]),
+        upload_in_place(space, "names", [batch.names for batch in batches]),
         space.upload("name_offsets", join_offsets([batch.name_offsets for batch in batches])),
     )
     settings = placing_params(model, params.pair, params.extend, text_len, groups)

@@ -16,6 +16,7 @@ import numpy as np
 from mapper.batch import AnchorBatch, PackedReads, ReadBatch
 from mapper.batch_ops import join_offsets, offsets_of
 from mapper.cuda.api import cuda, kernel
+from mapper.cuda.launch import upload_in_place
 from mapper.cuda.memory import Workspace
 from mapper.cuda.warp import WARP, WarpLanes
 from mapper.cuda.worklist import columns
@@ -92,7 +93,7 @@ def upload_long_reads(space: Workspace, batches: Sequence[ReadBatch]) -> DeviceR
     word_offsets = packed_offsets(base_offsets)
     n_rows = int(word_offsets[-1])
     reads = DeviceReads(
-        bases=space.upload_joined("bases", [reads.bases for reads in batches]),
+        bases=upload_in_place(space, "bases", [reads.bases for reads in batches]),
         base_offsets=space.upload("base_offsets", base_offsets),
         planes=space.device("planes", 3 * (n_rows + 1), np.uint64).reshape(n_rows + 1, 3),
         word_offsets=space.upload("word_offsets", word_offsets),

@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mapper.batch import PackedReads, ReadBatch, SeedBatch, SeedSummary
-from mapper.batch_ops import join_offsets, longest_row, offsets_of
+from mapper.batch_ops import join_offsets, longest_row
 from mapper.cuda.api import cuda, kernel
+from mapper.cuda.launch import upload_in_place
 from mapper.cuda.memory import Workspace
 from mapper.cuda.warp import WARP, WarpLanes
 from mapper.cuda.worklist import (
@@ -25,6 +26,8 @@ from mapper.cuda.worklist import (
     columns,
     first_capacity,
     new_lists,
+    offsets_of,
+    queue_total,
     threads_for,
 )
 from mapper.index.fm import FMIndex
@@ -60,6 +63,8 @@ def _pack(reads, n_rows):
 def upload_reads(space: Workspace, batches: Sequence[ReadBatch]) -> tuple[DeviceReads, int]:
     """Copy reads to the device, concatenated, and pack them there; queued on the stream.
 
+    The batches must be kept until `space` synchronizes.
+
     Returns
     -------
     The reads; the length of the longest, at least 1.
@@ -68,7 +73,7 @@ def upload_reads(space: Workspace, batches: Sequence[ReadBatch]) -> tuple[Device
     word_offsets = packed_offsets(base_offsets)
     n_reads, n_words = len(base_offsets) - 1, int(word_offsets[-1]) + 1
     on_device = DeviceReads(
-        bases=space.upload_joined("bases", [reads.bases for reads in batches]),
+        bases=upload_in_place(space, "bases", [reads.bases for reads in batches]),
         base_offsets=space.upload("base_offsets", base_offsets),
         planes=space.device("planes", 3 * n_words, np.uint64).reshape(n_words, 3),
         word_offsets=space.upload("word_offsets", word_offsets),
@@ -117,14 +122,12 @@ class PerRead(NamedTuple):
 
 
 class DeviceSeeds(NamedTuple):
-    """A SeedBatch, the columns with a row for each seed on the device."""
+    """A SeedBatch on the device."""
 
     columns: SeedColumns
-    read: Any  # int32, on the device: the read of each seed
-    offsets: Any  # int64 (n_reads + 1,), on the device ...
-    host_offsets: np.ndarray  # ... and on the host
-    summary: SeedSummary  # on the host
-    per_read: PerRead  # the same on the device
+    read: Any  # int32: the read of each seed
+    offsets: Any  # int64 (n_reads + 1,)
+    per_read: PerRead
 
 
 @core
@@ -248,30 +251,34 @@ def seed_reads(
     while True:
         found = columns(space, "seed.found", SeedColumns, _COLUMNS, pool_size.capacity)
         lists = _run_buckets(space, fm, reads, longest, params, chosen, pool, found, per_read)
+        offsets = offsets_of(space, "seed.offsets", pool.count, n_reads)
         counters = space.download("counters", lists.counters)
-        counts = space.download("seed.count", pool.count)
-        host = [space.download(f"seed.{i}", column) for i, column in enumerate(per_read)]
+        total = queue_total(space, "seed.offsets", offsets)
         space.synchronize()
         check_lists(counters)
         if pool_size.suffices(int(counters[POOL])):
             break
-    offsets = offsets_of(counts)
-    seed_offsets = space.upload("seed.offsets", offsets)
-    n_seeds = int(offsets[-1])
+    n_seeds = int(total[0])
     out = columns(space, "seed.out", SeedColumns, _COLUMNS, n_seeds)
     seed_read = space.device("seed.read_of", n_seeds, np.int32)
-    _gather.launch(n_reads, space.stream, n_reads, pool, found, seed_offsets, out, seed_read)
-    guarantee, thinned = host
-    summary = SeedSummary(guarantee.copy(), thinned.astype(np.bool_))
-    return DeviceSeeds(out, seed_read, seed_offsets, offsets, summary, per_read)
+    _gather.launch(n_reads, space.stream, n_reads, pool, found, offsets, out, seed_read)
+    return DeviceSeeds(out, seed_read, offsets, per_read)
 
 
 def download_seeds(space: Workspace, seeds: DeviceSeeds) -> SeedBatch:
     """Copy the batch to the host, equal to that of the CPU; waits for the stream."""
-    host = [space.download(f"seed.{i}", column) for i, column in enumerate(seeds.columns)]
+    there = (seeds.offsets, *seeds.columns)
+    host = [space.download(f"seed.{i}", column) for i, column in enumerate(there)]
+    summary = download_summary(space, seeds.per_read)
+    return SeedBatch._make((*(column.copy() for column in host), *summary))
+
+
+def download_summary(space: Workspace, per_read: PerRead) -> SeedSummary:
+    """Copy what is known of the seeds of each read to the host; waits for the stream."""
+    host = [space.download(f"seed.read {i}", column) for i, column in enumerate(per_read)]
     space.synchronize()
-    columns = (column.copy() for column in host)
-    return SeedBatch._make((seeds.host_offsets, *columns, *seeds.summary))
+    guarantee, thinned = host
+    return SeedSummary(guarantee.copy(), thinned.astype(np.bool_))
 
 
 def _run_buckets(

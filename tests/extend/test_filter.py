@@ -10,10 +10,9 @@ from mapper.extend.filter import (
     keep_counting,
     keep_distinct,
     keep_distinct_by_place,
-    keep_distinct_by_rank,
 )
 from mapper.extend.read import FOUND_TYPES, Found
-from mapper.jit.lanes import ONE_LANE
+from mapper.jit.lanes import ONE_LANE, THREAD_LANE
 from mapper.pair.insert_size import model_from
 from mapper.pair.mapq import SECONDARY
 from mapper.params import KEEP_ALL, KeepParams, MapParams, PairParams, RecordParams
@@ -112,12 +111,11 @@ def test_distinct_ones_are_found_by_their_places(span: int) -> None:
         rows = np.arange(n, dtype=np.int32)
         n_kept = keep_distinct(found, rows, n)
         kept = np.arange(n, dtype=np.int32)
-        spare, places = np.empty(n, np.int32), np.empty(n, np.int64)
-        assert keep_distinct_by_place(found, kept, n, spare, places) == n_kept
-        assert kept[:n_kept].tolist() == rows[:n_kept].tolist()
-        kept[:] = np.arange(n)
-        assert keep_distinct_by_rank(found, kept, n, spare, ONE_LANE) == n_kept
-        assert kept[:n_kept].tolist() == rows[:n_kept].tolist()
+        spare, keys = np.empty(n, np.int32), np.empty(2 * n, np.int64)
+        for lanes in (ONE_LANE, THREAD_LANE):
+            kept[:] = np.arange(n)
+            assert keep_distinct_by_place(found, kept, n, spare, keys, lanes) == n_kept
+            assert kept[:n_kept].tolist() == rows[:n_kept].tolist()
         n_dropped += n - n_kept
     assert (n_dropped > 100) == (span < 10**12)
 

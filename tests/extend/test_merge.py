@@ -106,9 +106,7 @@ def test_a_device_merges_as_the_cpu_does(device, most_rescued) -> None:
     ]
     batches = [batch_of(reads) for reads in (before, rescued)]
     space = Workspace()
-    there = [
-        DeviceAlignments(upload(batch, "alignments"), batch.alignment_offsets) for batch in batches
-    ]
+    there = [DeviceAlignments(upload(batch, "alignments")) for batch in batches]
     found = download_alignments(space, merge_on_device(space, *there, "merged"))
     expected = merge_alignments(*batches)
     for name, ours, theirs in zip(found._fields, found, expected, strict=True):

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mapper.batch import LocusBatch
-from mapper.extend.read import align_row, locus_key, order_loci, rank_loci, sort_loci
+from mapper.extend.read import align_row, locus_key, order_loci, sort_loci
 from mapper.extend.ungapped_words import LONGEST, align_row_by_words, new_word_scratch
 from mapper.jit.accelerate import driver
-from mapper.jit.lanes import ONE_LANE
+from mapper.jit.lanes import ONE_LANE, THREAD_LANE
 from tests.helpers.extension_sides import SCORINGS, params_of
 from tests.helpers.read_batches import mutated, packed_reads, random_letters, text_planes
 
@@ -84,12 +84,11 @@ def test_rows_are_the_same(scoring) -> None:
 
 
 @driver
-def _orders(ungapped, match, keys, by_keys, numbers, by_ranks, expected):
+def _orders(ungapped, match, keys, by_keys, expected, lanes):
     n = len(ungapped)
     for i in range(n):
         keys[i] = locus_key(ungapped[i], i, match)
-    order_loci(keys, by_keys, n)
-    rank_loci(ungapped, numbers, by_ranks, n, match, ONE_LANE)
+    order_loci(keys, by_keys, n, lanes)
     sort_loci(ungapped, expected, n, match)
 
 
@@ -98,7 +97,8 @@ def test_keys_order_loci_as_their_objectives_do(lefts: list[int]) -> None:
     ungapped = np.zeros((len(lefts), 8), np.int32)
     ungapped[:, 4] = lefts
     keys = np.empty(len(lefts), np.int64)
-    by_keys, numbers, by_ranks, expected = np.empty((4, len(lefts)), np.int32)
-    _orders(ungapped, 1, keys, by_keys, numbers, by_ranks, expected)
-    assert by_keys.tolist() == by_ranks.tolist() == expected.tolist()
-    assert by_keys.tolist() == sorted(range(len(lefts)), key=lambda i: (-lefts[i], i))
+    by_keys, expected = np.empty((2, len(lefts)), np.int32)
+    for lanes in (ONE_LANE, THREAD_LANE):
+        _orders(ungapped, 1, keys, by_keys, expected, lanes)
+        assert by_keys.tolist() == expected.tolist()
+        assert by_keys.tolist() == sorted(range(len(lefts)), key=lambda i: (-lefts[i], i))

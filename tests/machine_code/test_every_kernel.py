@@ -42,7 +42,7 @@ def seeding_and_chaining():
     lists = types.NamedTuple([I8, array(np.int32, 2)], Lists)
     pool = types.NamedTuple([I4, I8], Pool)
     found = types.NamedTuple([array(np.dtype(kind)) for kind in FOUND_TYPES], Found)
-    rows = types.NamedTuple([array(np.int32, 2), I4, I4, I4, I4, found], PerLocus)
+    rows = types.NamedTuple([array(np.int32, 2), I8, I4, I4, I4, I4, found], PerLocus)
     bounds = types.NamedTuple([I8, I8], ContigBounds)
     yield _pack, [reads, NUMBER]
     yield _number, [lists, NUMBER]

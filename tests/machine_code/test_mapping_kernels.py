@@ -67,7 +67,7 @@ def extension_types(shared_types):
         struct(Lists, "i8", array(np.int32, 2), "i4"), NUMBER, NUMBER, NUMBER, NUMBER,
         type_of(Bucket(0, 0)), struct(PerThread, "i4", "u4", "u4"),
         struct(PerUnit, struct(Wavefronts, *["i4"] * 6), "i4"),
-        struct(PerLocus, array(np.int32, 2), "i4", "i4", "i4", "i4", found), array(np.uint32),
+        struct(PerLocus, array(np.int32, 2), "i8", "i4", "i4", "i4", "i4", found), array(np.uint32),
     )  # fmt: skip
 
 

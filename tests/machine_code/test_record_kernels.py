@@ -46,11 +46,12 @@ def kernels():
     columns = [array(np.dtype(kind)) for kind in FIELD_TYPES]
     fields = types.NamedTuple(columns, Fields)
     records = types.NamedTuple([fields, I8, I8, I8, U4, U1], of_records.Records)
-    for kernel in (of_records._place_templates, of_records._place_listed):
+    # A warp that has hundreds of alignments to sort sorts longer than it goes to memory.
+    for kernel, most in ((of_records._place_templates, 40), (of_records._place_listed, 150)):
         yield (
             kernel,
             [NUMBER, FLAG, reads, texts, types.NamedTuple([I4, U1], PerRead), ALIGNMENTS, rankings,
-             weights, type_of(settings), U1, space, PLACEMENTS, I4, I8], 40,
+             weights, type_of(settings), U1, space, PLACEMENTS, I4, I8], most,
         )  # fmt: skip
     yield (
         of_records._measure_records,

@@ -66,7 +66,14 @@ class CpuAsDevice:
         self.long_sizes: list[int] = []
         self.read_groups: list[bytes] = []
         self.n_encoded = 0  # batches whose records were made, too
+        self.n_freed = 0
         self._index = self.host_index = index
+
+    def lock_pages(self, reads: ReadBatch) -> ReadBatch:
+        return reads._replace(bases=reads.bases.copy())  # the device's are others, too
+
+    def free_page_locked(self) -> None:
+        self.n_freed += 1
 
     def align(self, reads, params, stats, model=None) -> Aligned:
         (share,) = self.align_batches([reads], params, stats, model)

@@ -54,18 +54,6 @@ def test_all_are_taken_in_order(pool: PriorityPool, n: int) -> None:
     assert not batches.wait_or([])
 
 
-def test_cutting_goes_on_while_others_are_awaited_but_not_for_ever(pool: PriorityPool) -> None:
-    source = Input(20)
-    batches = BatchPrefetcher(pool, source.cut)
-    batches.read_on_until([Future()], 6)  # a future that is never done
-    assert batches.wait_or([])
-    for number in range(1, 6):
-        raw = batches.take()
-        assert raw is not None and raw.n_reads == number
-    assert source.n_cut in (6, 7)  # six kept, and one that was being cut
-    assert taken(batches) == list(range(6, 21))
-
-
 def test_waiting_ends_when_another_future_is_done(pool: PriorityPool) -> None:
     never = threading.Event()
     done: Future[int] = Future()
@@ -76,7 +64,6 @@ def test_waiting_ends_when_another_future_is_done(pool: PriorityPool) -> None:
         return None
 
     batches = BatchPrefetcher(pool, stuck)
-    batches.read_on_until([done], 6)
     assert not batches.wait_or([done])
     assert not batches.ended
     never.set()

@@ -9,17 +9,20 @@ import pytest
 
 from mapper.jit.lanes import ONE_LANE
 from mapper.pair.insert_size import InsertSizeModel, assumed_model, model_from
-from mapper.pair.pairing import NO_PAIR, name_key, score_pairs
+from mapper.pair.pairing import FEW_PAIRS, NO_PAIR, name_key, score_pairs
 from mapper.pair.placement import _set_unpaired_values
 from tests.helpers.placements import base_offsets_of, batch_of_placed, naive_model, random_read
 from tests.naive.pairing import Placed, best_pairs, values
+
+MOST = 60
+"""Alignments of a mate; those of a pair make more than FEW_PAIRS."""
 
 MODELS = {
     "assumed": assumed_model(),
     "FR": model_from(400.0, 60.0, 150, 700, 1000),
     "RF": model_from(-500.0, 90.0, -900, -100, 1000),
 }
-ENDS = np.empty(9, np.int64)
+ENDS = np.empty(MOST, np.int64)
 NONE_HIDDEN = np.zeros(0, np.bool_)
 CASES = pytest.mark.parametrize("model", MODELS.values(), ids=MODELS.keys())
 
@@ -39,7 +42,7 @@ def chosen(reads: list[list[Placed]], model: InsertSizeModel, key: np.uint64):
         key,
         NONE_HIDDEN,
         ENDS,
-        np.zeros((2, 9), np.int64),
+        np.zeros((2, MOST), np.int64),
         ONE_LANE,
     )
     return int(score), int(a), int(b) - len(reads[0])
@@ -76,6 +79,31 @@ def test_ties_do_not_depend_on_the_order_found(model: InsertSizeModel) -> None:
             assert again == score
             if a >= 0:
                 assert (shuffled[0][c], shuffled[1][d]) == (reads[0][a], reads[1][b])
+
+
+@CASES
+def test_many_alignments_make_the_same_pairs(model: InsertSizeModel) -> None:
+    rng = np.random.default_rng(4)
+    n_paired = 0
+    for i in range(20):
+        reads = [random_read(rng, int(n), (70, 80, 84)) for n in rng.integers(35, MOST + 1, 2)]
+        assert len(reads[0]) * len(reads[1]) > FEW_PAIRS
+        out = np.full((2, MOST), -1, np.int64)
+        score, a, b = score_pairs(
+            base_offsets_of(reads), batch_of_placed(reads), 0, model, key_of(f"r{i}"), NONE_HIDDEN,
+            ENDS, out, ONE_LANE,
+        )  # fmt: skip
+        best, rows = best_pairs(*reads, naive_model(model))
+        if best is None:
+            assert score == NO_PAIR and a < 0
+        else:
+            assert score == best and (a, b - len(reads[0])) in rows
+            n_paired += 1
+        for mate in range(2):
+            of_pairs = values(reads[mate], reads[1 - mate], naive_model(model), 10**6)
+            expected = [max(value, -1) for value in of_pairs]
+            assert out[mate, : len(expected)].tolist() == expected
+    assert n_paired > 15
 
 
 def test_ties_spread_over_the_places() -> None:
