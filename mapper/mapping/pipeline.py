@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -30,6 +30,7 @@ from mapper.batch import EncodedBatch, ReadBatch, RecordBatch
 from mapper.errors import OutputError, option
 from mapper.index.index import Index
 from mapper.io.batch_reader import RawBatch
+from mapper.io.bgzf import Compressor, HostCompressor, SharedCompressor
 from mapper.io.bgzf_reader import SharedInflating
 from mapper.io.header import header_text, parse_read_group
 from mapper.io.input_tags import copy_input_tags
@@ -142,18 +143,24 @@ def _map_reads(
             Helpers(job.compile_command, parts, n_processes) as helpers,
             _output(run, header, plan, device_io) as output,
         ):
+
+            @cache
+            def batches() -> BatchPrefetcher:
+                """Begin to read, at the first call."""
+                return BatchPrefetcher(pool, partial(run.cut, reader), run.workers)
+
             checked = session.check_index()
             if output.encode_bam is not None:
                 run.backend.enable_records(run.names)
             stats.compile_seconds = compile_stages(
                 index, run.params, run.names, output, run.backend, from_text=reader.has_text,
                 short_reads=reader.may_hold_pairs or run.params.longest_short >= 0,
-                helpers=helpers,
+                helpers=helpers, begin_reading=batches if checkpoints is None else None,
             )  # fmt: skip
             if checkpoints is not None:
                 checkpoints.go_to(reader)
             with stats.idling(pool.idle_seconds):
-                _map_batches(run, reader, output, pool)
+                _map_batches(run, reader, batches, output)
             if reader.n_orphans:
                 counter = ORPHANS_SKIPPED if job.orphans == "skip" else ORPHANS_MAPPED
                 stats.count(**{counter: reader.n_orphans})
@@ -183,10 +190,15 @@ def _output(
     executor = run.stats.timed(run.pool.at(WRITE), "compress")
     partial = None if run.checkpoints is None else run.checkpoints.partial
     if job.sort is None:
+        compressor: Compressor | SharedCompressor | None = device_io.deflater
+        if device_io.deflater is not None and device_io.host_blocks:
+            compressor = SharedCompressor(
+                device_io.deflater, HostCompressor(executor, job.compression), device_io.host_blocks
+            )
         with open_output(
             job.output, job.output_format, header, contigs.names, contigs.lengths.tolist(),
             executor, level=job.compression, reference=job.reference, threads=run.helper_threads,
-            compressor=device_io.deflater, partial=partial,
+            compressor=compressor, partial=partial,
         ) as output:  # fmt: skip
             yield output
         return
@@ -285,11 +297,11 @@ class Encoder(NamedTuple):
 
 
 def _map_batches(
-    run: Run, reader: ReadsReader, output: ResumableOutput[Any], pool: PriorityPool
+    run: Run, reader: ReadsReader, batches: Callable[[], Batches], output: ResumableOutput[Any]
 ) -> None:
     """Read, map and write until the input ends; check that every read came out."""
     checkpoints = run.checkpoints
-    written = reader.n_reads  # before, by processes that were killed
+    written = 0 if checkpoints is None else reader.n_reads  # by processes that were killed
     first_pairs = FirstPairs()
     if checkpoints is not None and checkpoints.state is not None:
         first_pairs = FirstPairs(checkpoints.state["first_pairs"])
@@ -298,13 +310,12 @@ def _map_batches(
     def state() -> dict[str, Any]:
         return {**run.saved(), "first_pairs": first_pairs.saved()}
 
-    batches = BatchPrefetcher(pool, partial(run.cut, reader), run.workers)
     encoder = Encoder(output.encode, output.encode_bam)
     with (
         nullcontext() if checkpoints is None else checkpoints.mapping(),
         progress_bar(run.job.progress, "reads", "mapping", initial=written) as progress,
     ):
-        for finished in finished_batches(run, batches, reader.may_hold_pairs, encoder):
+        for finished in finished_batches(run, batches(), reader.may_hold_pairs, encoder):
             output.append(finished.encoded)
             written += finished.n_reads
             first_pairs.add(finished)

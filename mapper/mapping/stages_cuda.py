@@ -35,6 +35,7 @@ from mapper.cuda.memory import (
     free_page_locked,
     free_share,
     page_locked,
+    priority_stream,
     result_memory,
 )
 from mapper.cuda.upload import bytes_on_device, upload
@@ -181,11 +182,16 @@ class DeviceStages:
                     ContigBounds(index.contigs.starts, index.contigs.lengths), "the contigs"
                 )
                 slabs = result_memory()
+                # Of different priorities, so that the streams do not do the same at the same time:
+                # kernels of one fill the device while those of another wait for their last blocks.
+                # Blocks of files are above them.
+                spaces = [
+                    Workspace(slabs, sleeps=True, stream=priority_stream(below=2 + i))
+                    for i in range(n_streams)
+                ]
                 return [
-                    StreamWorkspace(
-                        index, ordinal, fm, contigs, Workspace(slabs, sleeps=True), text_planes
-                    )
-                    for _ in range(n_streams)
+                    StreamWorkspace(index, ordinal, fm, contigs, space, text_planes)
+                    for space in spaces
                 ]
 
         self.host_index = index

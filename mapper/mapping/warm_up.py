@@ -127,6 +127,7 @@ class PreparedOutput(Protocol):
 def compile_stages(
     index: Index, params: MapParams, names: Names, output: PreparedOutput, backend: Backend, *,
     from_text: bool = True, short_reads: bool = True, helpers: Helpers | None = None,
+    begin_reading: Callable[[], object] | None = None,
 ) -> float:  # fmt: skip
     """Compile every stage, or load its compiled code, by mapping two made-up pairs.
 
@@ -143,6 +144,8 @@ def compile_stages(
         Include the stages of short reads.
     helpers
         Processes that compile the first and the last stages meanwhile.
+    begin_reading
+        Called when the reader is compiled: the first reads can be there when the rest is.
 
     Returns
     -------
@@ -155,6 +158,8 @@ def compile_stages(
         helpers.wait()
     if from_text:
         compile_reading()
+    if begin_reading is not None:
+        begin_reading()
     if params.longest_short < 0:
         encoded = _finish_long(index, params, names, output.encode)
     if short_reads:
