@@ -32,7 +32,7 @@ _MAX_READY = 8
 """Groups of blocks that wait to be written at most, when compressed, before the next is taken."""
 
 MAX_LEVEL = 9
-MAX_ISAL_LEVEL = 3
+_MAX_ISAL_LEVEL = 3
 EOF_BLOCK = bytes.fromhex("1f8b08040000000000ff0600424302001b0003000000000000000000")
 
 _HEADER = struct.Struct("<12sBBHH")
@@ -93,43 +93,6 @@ class Compressor(Protocol):
         """Return the blocks of data."""
 
 
-class Turn(NamedTuple):
-    """What compresses a group of blocks, and how many it may have."""
-
-    compressor: Compressor
-    most_blocks: int
-
-
-class SharedCompressor:
-    """Compresses groups of blocks on a device and by the host's threads, in turns.
-
-    Whose a block is depends on its number alone, so the bytes of a file depend on its data and on
-    these parameters.
-
-    Parameters
-    ----------
-    device, host
-        Of one level.
-    host_blocks
-        Blocks that the host does after each group of the device.
-    """
-
-    def __init__(self, device: Compressor, host: Compressor, host_blocks: int) -> None:
-        self._device, self._host = device, host
-        self._cycle = device.blocks_per_task + host_blocks
-        self.blocks_per_task = device.blocks_per_task
-        n_groups = 1 + -(-host_blocks // host.blocks_per_task)
-        self.least_pending = device.least_pending * n_groups
-
-    def turn(self, block: int) -> Turn:
-        """Return who compresses a group that begins with the block of this number."""
-        at = block % self._cycle
-        left = self._device.blocks_per_task - at
-        if left > 0:
-            return Turn(self._device, left)
-        return Turn(self._host, min(self._host.blocks_per_task, self._cycle - at))
-
-
 class Sink(Protocol):
     """The interface of an output for bytes."""
 
@@ -144,7 +107,7 @@ def deflater(level: int) -> Deflate:
     """
     if not 0 <= level <= MAX_LEVEL:
         raise UsageError(f"compression level {level}; choose 0 (fastest) to {MAX_LEVEL}")
-    if level <= MAX_ISAL_LEVEL:
+    if level <= _MAX_ISAL_LEVEL:
         return lambda data: isal_zlib.compress(data, level, -15)
 
     def deflate(data: memoryview) -> bytes:
@@ -175,7 +138,7 @@ def grouped(pieces: Iterable[memoryview], most_blocks: int) -> Iterator[list[mem
 def compressor(level: int) -> Compress:
     """Return a function that makes the BGZF blocks of data at a compression level."""
     deflate = deflater(level)
-    if level <= MAX_ISAL_LEVEL and isal.usable():
+    if level <= _MAX_ISAL_LEVEL and isal.usable():
         return partial(_compress_compiled, level=level)
     return lambda pieces: b"".join([compress_blocks(piece, deflate) for piece in pieces])
 
@@ -331,11 +294,6 @@ class _Group(NamedTuple):
     starts: np.ndarray  # int64, of each in `blocks`, and their end
 
 
-def _compress_group(compressor: Compressor, pieces: list[memoryview]) -> _Group:
-    blocks = compressor.compress(pieces)
-    return _Group(blocks, block_starts(blocks))
-
-
 class BgzfWriter:
     """Writer of a BGZF stream whose bytes depend on nothing but the data and the compressor.
 
@@ -350,7 +308,7 @@ class BgzfWriter:
         Its threads write in the background, and compress unless `compressor` does; the calling
         thread waits for them and must not be one of them.
     compressor
-        Compresses groups of blocks, or several that take turns; None for level 1 on the host.
+        Compresses groups of blocks; None for level 1 on the host.
     max_pending
         Limit of groups of BLOCKS_PER_TASK blocks (4 MB each) in memory, or what the compressor
         needs. Threads that do nothing but compress need two for each of them: the oldest is waited
@@ -361,14 +319,14 @@ class BgzfWriter:
     """
 
     def __init__(
-        self, sink: Sink, executor: Executor,
-        compressor: Compressor | SharedCompressor | None = None, max_pending: int = 16, *,
-        in_background: bool = False,
+        self, sink: Sink, executor: Executor, compressor: Compressor | None = None,
+        max_pending: int = 16, *, in_background: bool = False,
     ) -> None:  # fmt: skip
         self._sink = sink
         self._executor = executor
         self._compressor = compressor or HostCompressor(executor, 1)
-        n_groups = max_pending * BLOCKS_PER_TASK // self._compressor.blocks_per_task
+        self._group_size = self._compressor.blocks_per_task
+        n_groups = max_pending * BLOCKS_PER_TASK // self._group_size
         self._max_pending = max(n_groups, self._compressor.least_pending)
         self._in_background = in_background
         self.n_blocks = 0
@@ -376,8 +334,7 @@ class BgzfWriter:
         self._pending: deque[Future[_Group]] = deque()
         self._ready: list[bytes | memoryview] = []  # compressed, to be written in the background
         self._writing: Future[None] | None = None
-        self._turn = self._next_turn()  # of the group that is not complete yet
-        self._group: list[memoryview] = []  # its pieces
+        self._group: list[memoryview] = []  # pieces of the group that is not complete yet
         self._group_blocks = 0  # in it
         self._rest = bytearray()  # less than a block, after it
         self._offsets = array("q", [0])  # in the file: of the blocks compressed, and behind them
@@ -403,8 +360,7 @@ class BgzfWriter:
             whole = len(view) // BLOCK_BYTES * BLOCK_BYTES
             at = 0
             while at < whole:
-                room = self._turn.most_blocks - self._group_blocks
-                end = min(at + room * BLOCK_BYTES, whole)
+                end = min(at + (self._group_size - self._group_blocks) * BLOCK_BYTES, whole)
                 self._add(view[at:end], (end - at) // BLOCK_BYTES)
                 at = end
             self._rest += view[whole:]
@@ -447,22 +403,18 @@ class BgzfWriter:
         self._group.append(piece)
         self._group_blocks += n_blocks
         self.n_blocks += n_blocks
-        if self._group_blocks == self._turn.most_blocks:
+        if self._group_blocks == self._group_size:
             self._submit()
 
-    def _next_turn(self) -> Turn:
-        if isinstance(self._compressor, SharedCompressor):
-            return self._compressor.turn(self.n_blocks)
-        return Turn(self._compressor, self._compressor.blocks_per_task)
-
     def _submit(self) -> None:
-        compressor = self._turn.compressor
-        task = partial(_compress_group, compressor, self._group)
-        self._pending.append(compressor.executor.submit(task))
+        self._pending.append(self._compressor.executor.submit(self._compress_group, self._group))
         self._group, self._group_blocks = [], 0
-        self._turn = self._next_turn()
         while self._pending and (len(self._pending) > self._max_pending or self._pending[0].done()):
             self._write_oldest()
+
+    def _compress_group(self, group: list[memoryview]) -> _Group:
+        blocks = self._compressor.compress(group)
+        return _Group(blocks, block_starts(blocks))
 
     def _write_oldest(self) -> None:
         group = self._pending.popleft().result()

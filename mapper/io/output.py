@@ -21,7 +21,7 @@ import numpy as np
 from mapper.batch import ReadBatch, RecordBatch
 from mapper.errors import OutputError, UsageError, option
 from mapper.io.bam_writer import encode_bam
-from mapper.io.bgzf import BgzfWriter, Compressor, HostCompressor, SharedCompressor
+from mapper.io.bgzf import BgzfWriter, Compressor, HostCompressor
 from mapper.io.header import bam_header
 from mapper.io.output_file import STDOUT, OutputFile, Partial, later_sync, output_error
 from mapper.io.paf import encode_paf
@@ -300,7 +300,7 @@ def open_output(
     level: int = 1,
     reference: str | None = None,
     threads: int = 1,
-    compressor: Compressor | SharedCompressor | None = None,
+    compressor: Compressor | None = None,
     partial: PartialOutput | None = None,
 ) -> Iterator[ResumableOutput[np.ndarray]]:
     """Open a file or standard output for records in input order, as a context manager.
@@ -376,8 +376,7 @@ def cram_options(reference: str | None, level: int) -> list[str]:
 @contextmanager
 def bam_writer(
     sink: OutputFile, start: bytes, executor: Executor, level: int,
-    compressor: Compressor | SharedCompressor | None = None, max_pending: int = 16,
-    rest: bytes | None = None,
+    compressor: Compressor | None = None, max_pending: int = 16, rest: bytes | None = None,
 ) -> Iterator[BgzfWriter]:  # fmt: skip
     """Write the start of a BAM file, let the caller append, and end it unless there is an error.
 

@@ -12,7 +12,6 @@ from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from mapper.errors import UsageError, option
-from mapper.io.bgzf import MAX_ISAL_LEVEL
 
 if TYPE_CHECKING:
     from mapper.io.bgzf import Compressor
@@ -25,17 +24,9 @@ AUTO, HOST, DEVICE = COMPRESS_ON = ("auto", "host", "device")
 """Where BAM is compressed; auto: on a device of the run if nvCOMP is there, else on the host."""
 
 
-FEW_THREADS = 6
-"""With fewer for each device, devices decompress. With 8 and more a run is faster, by a tenth on an
-H200, if threads do and leave the device to the kernels that map; with 4, threads have no time."""
-
-
-def host_blocks(threads: int, n_devices: int, level: int) -> int:
-    """Return how many blocks threads compress after each group of a device: they have the time.
-
-    Of levels above 3 the host takes several times as long.
-    """
-    return 512 if threads >= 16 * n_devices and level <= MAX_ISAL_LEVEL else 0
+FEW_THREADS = 4
+"""With fewer for each device, devices decompress. With four a run is 3 to 7 % faster on an H200 if
+threads do and leave the device to the kernels that map; two have no time for it."""
 
 
 STORE_STREAMS = 8
@@ -48,8 +39,6 @@ class DeviceIO(NamedTuple):
     inflater: Inflater | None = None
     """Decompresses input."""
     deflater: Compressor | None = None
-    host_blocks: int = 0
-    """Blocks of unsorted output that the host compresses after each group of the device."""
     open_inflater: Callable[[], Inflater | None] | None = None
     """Opens streams that help to decompress the temporary file of a sort, at its end."""
     open_store: Callable[[], AbstractContextManager[RecordStore | None]] | None = None
@@ -118,7 +107,4 @@ def open_device_io(
         "nvCOMP %s: BGZF is decompressed on the %s, BAM compressed on the %s", codec.version,
         "host" if inflater is None else "device", "host" if deflater is None else "device",
     )  # fmt: skip
-    shared = 0
-    if deflater is not None and compress_on == AUTO:
-        shared = host_blocks(threads, len(ordinals), level)
-    return DeviceIO(inflater, deflater, shared, open_inflater, open_store)
+    return DeviceIO(inflater, deflater, open_inflater, open_store)

@@ -30,7 +30,6 @@ from mapper.batch import EncodedBatch, ReadBatch, RecordBatch
 from mapper.errors import OutputError, option
 from mapper.index.index import Index
 from mapper.io.batch_reader import RawBatch
-from mapper.io.bgzf import Compressor, HostCompressor, SharedCompressor
 from mapper.io.bgzf_reader import SharedInflating
 from mapper.io.header import header_text, parse_read_group
 from mapper.io.input_tags import copy_input_tags
@@ -190,15 +189,10 @@ def _output(
     executor = run.stats.timed(run.pool.at(WRITE), "compress")
     partial = None if run.checkpoints is None else run.checkpoints.partial
     if job.sort is None:
-        compressor: Compressor | SharedCompressor | None = device_io.deflater
-        if device_io.deflater is not None and device_io.host_blocks:
-            compressor = SharedCompressor(
-                device_io.deflater, HostCompressor(executor, job.compression), device_io.host_blocks
-            )
         with open_output(
             job.output, job.output_format, header, contigs.names, contigs.lengths.tolist(),
             executor, level=job.compression, reference=job.reference, threads=run.helper_threads,
-            compressor=compressor, partial=partial,
+            compressor=device_io.deflater, partial=partial,
         ) as output:  # fmt: skip
             yield output
         return

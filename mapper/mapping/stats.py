@@ -26,7 +26,8 @@ STAGES = (
 the input; with BGZF also the time in which its threads wait for each other. ``spill``: sorting
 records for the temporary file and compressing them. ``compress``: compressing and writing the
 output; of sorted records, all that follows mapping. ``wait``: streams of a device without reads.
-The stages of a device, ``pack`` to ``rescue``, last until their results are back. ``idle``: threads
+The stages of a device, ``pack`` to ``rescue``, last until their results are back; in ``pack``
+threads of the pool, too, copy reads to where a device fetches them. ``idle``: threads
 of the pool without a task, because they wait for input, output or a device."""
 
 ON_CPU = "reads_on_cpu"

@@ -75,34 +75,6 @@ def test_bgzf_bytes_depend_on_data_alone(whole, cuts, threads, blocks_per_task, 
         assert compressed(DATA, cuts, threads, in_background=in_background) == whole
 
 
-class OtherCompressor(bgzf.HostCompressor):
-    """In a device's place: larger groups, of another level."""
-
-    def __init__(self, executor, level: int, blocks_per_task: int) -> None:
-        super().__init__(executor, level)
-        self.blocks_per_task = blocks_per_task
-        self.least_pending = 3
-
-
-@given(st.lists(st.integers(0, len(DATA)), max_size=20), st.sampled_from([1, 5, 9]))
-@settings(deadline=None, max_examples=25)
-def test_blocks_are_divided_by_their_numbers(cuts: list[int], host_blocks: int) -> None:
-    """Nine blocks of each cycle are of the first compressor, whatever the calls."""
-    with mock.patch.object(bgzf, "BLOCKS_PER_TASK", 4), ThreadPoolExecutor(2) as executor:
-        sink = Collector()
-        first, second = OtherCompressor(executor, 9, 9), bgzf.HostCompressor(executor, 0)
-        shared = bgzf.SharedCompressor(first, second, host_blocks)
-        writer = bgzf.BgzfWriter(sink, executor, shared)
-        for start, end in pairwise([0, *sorted(cuts), len(DATA)]):
-            writer.append(DATA[start:end])
-        writer.finish()
-        expected = []
-        for number, at in enumerate(range(0, len(DATA), bgzf.BLOCK_BYTES)):
-            by = first if number % (9 + host_blocks) < 9 else second
-            expected.append(bytes(by.compress([memoryview(DATA[at : at + bgzf.BLOCK_BYTES])])))
-    assert sink.data == b"".join(expected) + bgzf.EOF_BLOCK
-
-
 class FullDisk:
     """A sink that fails after its first bytes, slowly."""
 
