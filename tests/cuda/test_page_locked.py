@@ -12,8 +12,8 @@ pytest.importorskip("numba_cuda", reason="needs the package numba-cuda")
 
 from mapper.cuda import memory
 from mapper.cuda.api import SIMULATED, cuda, cuda_driver, device_context, stay_on
-from mapper.cuda.launch import is_page_locked
-from mapper.cuda.memory import copy_in, copy_out, page_locked, pinned_bytes
+from mapper.cuda.launch import is_page_locked, upload_in_place
+from mapper.cuda.memory import Workspace, copy_in, copy_out, page_locked, pinned_bytes
 
 pytestmark = [
     pytest.mark.gpu,
@@ -79,6 +79,22 @@ def test_a_kind_of_page_locked_memory_is_used_again() -> None:
         del first
         again = page_locked(SIZES[2] + 1000, np.dtype(np.uint8), "a kind")
         assert again.ctypes.data == address
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_columns_are_fetched_from_where_they_are_locked(n: int) -> None:
+    with device_context(0):
+        locked = [pinned_bytes(n), pinned_bytes(n + 5)[5:]]
+        ordinary = [np.zeros(n, np.uint8) for _ in locked]
+        for i, columns in enumerate(zip(locked, ordinary, strict=True)):
+            for column in columns:
+                column[:] = (np.arange(n) + i) % 251
+        space = Workspace()
+        for name, columns in (("locked", locked), ("ordinary", ordinary)):
+            found = space.download(name, upload_in_place(space, name, columns))
+            space.synchronize()
+            np.testing.assert_array_equal(found, np.concatenate(ordinary))
+            assert (f"{name}" in space._pinned) == (name == "ordinary")
 
 
 def test_a_thread_stays_on_its_device() -> None:

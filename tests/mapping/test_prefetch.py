@@ -5,10 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from concurrent.futures import CancelledError, Future, wait
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from mapper.io.batch_reader import RawBatch
+from mapper.mapping.pipeline import _parse_until, _Parsing
 from mapper.mapping.prefetch import AHEAD, BatchPrefetcher
 from mapper.parallel.pool import MAP, PriorityPool
 
@@ -130,3 +133,53 @@ def test_take_raises_if_the_pool_has_dropped_the_task(pool: PriorityPool) -> Non
         batches.take()
     busy.set()
     dropping.join()
+
+
+# --- parsing ahead, while the first batches are aligned ---
+
+
+def run_of(pool: PriorityPool, parsed: list[int]) -> Any:
+    def parse(raw: RawBatch) -> int:
+        parsed.append(raw.n_reads)
+        return raw.n_reads
+
+    return SimpleNamespace(pool=pool, parse=parse)
+
+
+def test_batches_are_parsed_while_others_are_awaited_but_not_for_ever(pool: PriorityPool) -> None:
+    source, parsed = Input(20), list[int]()
+    batches = BatchPrefetcher(pool, source.cut)
+    never: Future[None] = Future()
+    ahead = _parse_until(run_of(pool, parsed), batches, [never], 6)
+    assert [cast(int, parsing.result()) for parsing in ahead] == list(range(1, 7))
+    assert sorted(parsed) == list(range(1, 7))  # each once
+    assert taken(batches) == list(range(7, 21))
+
+
+def test_nothing_is_parsed_when_none_is_awaited(pool: PriorityPool) -> None:
+    done: Future[None] = Future()
+    done.set_result(None)
+    batches = BatchPrefetcher(pool, Input(3).cut)
+    assert _parse_until(run_of(pool, []), batches, [done], 6) == []
+    assert taken(batches) == [1, 2, 3]
+
+
+def test_parsing_ahead_ends_with_the_input(pool: PriorityPool) -> None:
+    batches = BatchPrefetcher(pool, Input(2).cut)
+    ahead = _parse_until(run_of(pool, []), batches, [Future()], 6)
+    assert len(ahead) == 2 and batches.ended
+
+
+def test_who_needs_a_batch_parses_it_if_no_thread_has_begun() -> None:
+    """Else tasks that wait for their batches could hold all threads."""
+    workers = PriorityPool(1)
+    begun, go_on = threading.Event(), threading.Event()
+    busy = workers.submit(MAP, lambda: (begun.set(), go_on.wait()))
+    assert begun.wait(60)
+    parsed: list[int] = []
+    parsing = _Parsing(run_of(workers, parsed), RawBatch(5, 0, lambda: pytest.fail("not so")))
+    assert cast(int, parsing.result()) == 5
+    go_on.set()
+    busy.result()
+    workers.shutdown()
+    assert parsed == [5]
