@@ -108,7 +108,7 @@ def keep_distinct(found, kept, n_found):
 FEW_COMPARED = 12
 """So few alignments of a read are compared each with every other."""
 
-_RANK_BITS = 22
+_RANK_BITS = 22  # beside them, in an int64, a place in 2**41 bases
 _RANK = (1 << _RANK_BITS) - 1
 _SCORES = 1 << 31  # added to a score, it is no lower than 0
 

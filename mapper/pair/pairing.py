@@ -83,7 +83,7 @@ def signed_end(alignments, i, read_len):
 FEW_PAIRS = 1024
 """So few pairs of alignments of both mates are looked at each."""
 
-_ROW_BITS = 22
+_ROW_BITS = 22  # beside them, in an int64, a place in 2**40 bases
 _ROW = (1 << _ROW_BITS) - 1
 _HIDDEN_END = 1 << 40
 """Of an alignment that makes no pair: farther from every other than any insert size."""
