@@ -132,7 +132,7 @@ def _order_by_place(found, kept, n_found, spare, by_place, by_rank, lanes):
     for i in range(lanes.lane, n_found, lanes.n_lanes):
         row = kept[by_place[i] & _RANK]
         order = (_SCORES + np.int64(found.score[row])) << 1 | (1 - np.int64(found.strand[row]))
-        # Of equals the last in `by_place`: of those that start first, the one found first.
+        # Ties go to the higher i: it starts earlier in the text or, at one start, was found first.
         by_rank[i] = order << _RANK_BITS | i
     lanes_meet(lanes)
     sort_descending(by_rank, n_found, lanes)

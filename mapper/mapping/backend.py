@@ -113,8 +113,9 @@ class Backend(ABC):
     def close(self) -> None:
         """End the backend's own threads; wait for batches in work, and drop the others."""
 
-    def free_memory(self) -> None:  # noqa: B027  (most have none of their own)
-        """Free what is kept for later batches, after :meth:`close`: records have to be sorted."""
+    @abstractmethod
+    def free_memory(self) -> None:
+        """Free the memory that is kept for later batches; called after :meth:`close`."""
 
 
 class CpuBackend(Backend):
@@ -161,6 +162,9 @@ class CpuBackend(Backend):
 
     def close(self) -> None:
         pass  # the session's pool has the only threads
+
+    def free_memory(self) -> None:
+        pass  # there is none but the recycler's, which the run clears
 
     def align(self, reads: ReadBatch) -> AlignedBatch:
         """Align pairs, single reads and long reads of a batch apart."""
