@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 from mapper.cli.duplicate_options import mark_options
 from mapper.cli.map_files import add_files, check_files, lanes_of
 from mapper.cli.sizes import positive, size, thread_number
-from mapper.cuda.devices import check_device_name, hold_device
+from mapper.cuda.devices import begin_opening, check_device_name, hold_device
 from mapper.errors import UsageError
 from mapper.mapping.options import (
     SHORT_READS,
@@ -170,6 +170,8 @@ def _add_alignment(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Map, then report; with --batch, one sample after another."""
+    check_device_name(args.device)
+    begin_opening(args.device)
     from mapper.cli import map_batch
     from mapper.index.index import Index
     from mapper.io.output_file import write_json
@@ -177,7 +179,6 @@ def run(args: argparse.Namespace) -> int:
     from mapper.mapping.session import Session
 
     params = _params(args)
-    check_device_name(args.device)
     if args.batch is not None:
         rows = map_batch.rows_of(args)
         jobs = map_batch.jobs_of(rows, lambda row: _job(row, params))

@@ -25,7 +25,7 @@ import ctypes
 import importlib.util
 import threading
 from collections.abc import Callable
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, NamedTuple, TypeVar
 
 from mapper.cuda import kernel_code
@@ -160,11 +160,13 @@ class Kernel:
         self.block = block
         self.__doc__ = function.__doc__
         self._functions: dict[tuple[Any, ...], Loaded] = {}
-        if SIMULATED:
-            self.compiled = cuda.jit(function)
-        else:
-            self._bounds = block if blocks_per_sm is None else (block, blocks_per_sm)
-            self.compiled = cuda.jit(launch_bounds=self._bounds)(function)
+        self._bounds = block if blocks_per_sm is None else (block, blocks_per_sm)
+
+    @cached_property
+    def compiled(self) -> Any:
+        """numba-cuda's kernel; made when it is asked for, as that loads a compiler's library."""
+        options = {} if SIMULATED else {"launch_bounds": self._bounds}
+        return cuda.jit(**options)(self.function)
 
     def resident_blocks(self, *args: Any) -> int:
         """Return how many blocks the current device holds at once, the most that can synchronise.

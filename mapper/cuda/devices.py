@@ -19,9 +19,10 @@ import logging
 import os
 import re
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -228,6 +229,43 @@ def choose_device(text: str) -> DeviceChoice:
             problem = found.devices[ordinal].problem
             raise DeviceError(f"{option('device', text)}: {problem}")
     return DeviceChoice(CUDA, ordinals)
+
+
+def begin_opening(text: str) -> None:
+    """Begin to open the devices that a run will use, in a thread, while Python imports.
+
+    The driver takes some tenths of a second to start and for the first context of a device, as long
+    as importing numba-cuda, which then finds both done. Where it is not certain which devices these
+    are, only the driver is started. Problems are left to :func:`choose_device`.
+
+    Parameters
+    ----------
+    text
+        Value of ``--device``.
+    """
+    if text == CPU or _without_driver() or any(map(os.environ.get, _NAMED_DRIVERS)):
+        return
+    with suppress(OSError):  # no driver, or none that this process may load
+        driver = ctypes.CDLL("libcuda.so.1")
+        threading.Thread(target=_open_devices, args=(driver, text), daemon=True).start()
+
+
+def _open_devices(driver: ctypes.CDLL, text: str) -> None:
+    """Start the driver, and make the contexts that numba-cuda will ask for, the primary ones."""
+    n_devices = ctypes.c_int()
+    if driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(n_devices)):
+        return
+    if text.startswith("cuda:") and text != ANY:
+        ordinals = {int(part) for part in text.removeprefix("cuda:").split(",")}
+    elif n_devices.value == 1 or text == CUDA or "CUDA_VISIBLE_DEVICES" in os.environ:
+        ordinals = set(range(n_devices.value))
+    else:
+        return  # one of several, which is locked first
+    for ordinal in ordinals:
+        device, context = ctypes.c_int(), ctypes.c_void_p()
+        if driver.cuDeviceGet(ctypes.byref(device), ordinal):
+            return
+        driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)  # until the process ends
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mapper.cigar import base_at
-from mapper.cuda.api import cuda, device_function, kernel
+from mapper.cuda.api import cuda, kernel
 from mapper.cuda.memory import Workspace, multiprocessors
 from mapper.cuda.warp import WARP, WarpLanes
 from mapper.cuda.worklist import PoolSize, columns, first_capacity, threads_for
@@ -144,7 +144,7 @@ def _align_piece(text_planes, reads, pieces, i, ends, z_drop, scoring, space, sc
     return True
 
 
-@device_function
+@core
 def _shared_space(cells):
     """Return the workspace of the block's only warp, in shared memory."""
     symbols = cuda.shared.array(_BAND_SYMBOLS, np.uint8)
@@ -163,7 +163,7 @@ def _shared_space(cells):
     return space, PieceScratch(codes[:SMALL_LEN], codes[SMALL_LEN:], ops)
 
 
-@device_function
+@core
 def _large_space(spaces):
     """Return the workspace of the block's only warp, in the device's memory."""
     warp = np.int64(cuda.blockIdx.x)
@@ -186,7 +186,7 @@ def _large_space(spaces):
     return space, PieceScratch(codes[:length], codes[length:], ops)
 
 
-@device_function
+@core
 def _align_all(text_planes, reads, pieces, ends, z_drop, scoring, space, scratch, n_warps, targets):
     """Align all pieces, each by a warp; list those that do not fit."""
     lanes = WarpLanes(cuda.threadIdx.x, WARP)
@@ -198,7 +198,7 @@ def _align_all(text_planes, reads, pieces, ends, z_drop, scoring, space, scratch
             targets.retry[cuda.atomic.add(targets.n_retry, 0, 1)] = i
 
 
-@device_function
+@core
 def _align_listed(text_planes, reads, pieces, ends, z_drop, scoring, spaces, n_warps, targets):
     """Align the listed pieces, each by a warp; pieces that do not fit have no result."""
     lanes = WarpLanes(cuda.threadIdx.x, WARP)

@@ -145,3 +145,64 @@ def test_a_missing_compiler_is_no_missing_device(machine):
     assert choose.find_devices().problem.endswith("CUDA_ERROR_NO_DEVICE (100)")
     machine(available=False, driver=False)
     assert "reports no device" in choose.find_devices().problem
+
+
+class FakeDriver:
+    """Counts what is opened; as the driver's functions, these return 0 or an error's number."""
+
+    def __init__(self, n_devices: int, error: int = 0) -> None:
+        self.n_devices, self.error = n_devices, error
+        self.opened: list[int] = []
+
+    def cuInit(self, flags):
+        return self.error
+
+    def cuDeviceGetCount(self, count):
+        count._obj.value = self.n_devices
+        return 0
+
+    def cuDeviceGet(self, device, ordinal):
+        device._obj.value = ordinal
+        return 0 if ordinal < self.n_devices else 101
+
+    def cuDevicePrimaryCtxRetain(self, context, device):
+        self.opened.append(device.value)
+        return 0
+
+
+@pytest.mark.parametrize(
+    ("text", "n_devices", "opened"),
+    [
+        ("auto", 1, [0]), ("cuda:any", 1, [0]), ("cuda", 1, [0]),
+        ("auto", 4, []), ("cuda:any", 4, []),  # one that no other run holds
+        ("cuda", 2, [0, 1]), ("cuda:1", 4, [1]), ("cuda:2,0,2", 4, [0, 2]), ("cuda:7", 4, []),
+        ("cuda", 0, []),
+    ],
+)  # fmt: skip
+def test_the_devices_of_a_run_are_opened_ahead(monkeypatch, text, n_devices, opened):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    driver = FakeDriver(n_devices)
+    choose._open_devices(driver, text)
+    assert driver.opened == opened
+
+
+def test_all_devices_that_a_scheduler_assigned_are_opened_ahead(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3")
+    driver = FakeDriver(2)
+    choose._open_devices(driver, "auto")
+    assert driver.opened == [0, 1]
+
+
+def test_a_driver_that_does_not_start_is_told_later():
+    driver = FakeDriver(1, error=100)
+    choose._open_devices(driver, "cuda")
+    assert driver.opened == []
+
+
+def test_nothing_is_opened_for_the_cpu_or_another_driver(monkeypatch):
+    monkeypatch.setattr(choose, "_open_devices", lambda *_: pytest.fail("opened"))
+    monkeypatch.setattr(choose, "_without_driver", lambda: False)
+    monkeypatch.setattr(choose.ctypes, "CDLL", lambda _: pytest.fail("loaded"))
+    choose.begin_opening("cpu")
+    monkeypatch.setenv("NUMBA_ENABLE_CUDASIM", "1")
+    choose.begin_opening("cuda")
