@@ -5,15 +5,15 @@ Few reads have any: the rows of all others are copied in one piece from one such
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from mapper.batch import AlignmentBatch
 from mapper.extend.filter import comes_before, is_redundant, keep_distinct_by_place
-from mapper.extend.read import FOUND_TYPES, Found
 from mapper.jit.accelerate import core, driver
-from mapper.jit.lanes import ONE_LANE, lane_mask, lanes_meet
+from mapper.jit.lanes import ONE_LANE, lane_sum, lanes_meet
 
 FEW_MERGED = 32
 """So few rows of a read, of both batches, are compared each with those of the other."""
@@ -49,9 +49,9 @@ stays."""
 
 
 @core
-def _mark_rows(source, first, end, others, others_first, others_end, marks, lanes):
+def _mark_rows(source, first, end, others, others_first, others_end, marks):
     """Mark each of the rows first:end that is redundant with one of the others."""
-    for i in range(first + lanes.lane, end, lanes.n_lanes):
+    for i in range(first, end):
         mark = np.uint8(_ALONE)
         for j in range(others_first, others_end):
             if is_redundant(source, i, others, j):
@@ -61,25 +61,19 @@ def _mark_rows(source, first, end, others, others_first, others_end, marks, lane
 
 
 @core
-def _stays(source, row, mark_row, marks, others, others_first, others_end, other_marks, lanes):
+def _stays(source, row, mark_row, marks, others, others_first, others_end, other_marks):
     """Return True if no row of others_first:others_end that stays is redundant with `row`."""
     if marks[mark_row] == _ALONE:
         return True
-    redundant = False
-    for j in range(others_first + lanes.lane, others_end, lanes.n_lanes):
+    for j in range(others_first, others_end):
         if other_marks[j - others_first] == _STAYS and is_redundant(source, row, others, j):
-            redundant = True
-            break
-    if lane_mask(redundant, lanes) != 0:
-        return False
-    if lanes.lane == 0:
-        marks[mark_row] = _STAYS
-    lanes_meet(lanes)
+            return False
+    marks[mark_row] = _STAYS
     return True
 
 
 @core
-def merged_order(before, first, end, rescued, new_first, new_end, marks, new_marks, order, lanes):
+def merged_order(before, first, end, rescued, new_first, new_end, marks, new_marks, order):
     """Order the rows of one read, best first, and drop what was found twice.
 
     Parameters
@@ -91,31 +85,24 @@ def merged_order(before, first, end, rescued, new_first, new_end, marks, new_mar
         Workspace: uint8, an item or more for each row of either batch.
     order
         Gets the rows that stay: those of `before` as they are, of `rescued` as ``~row``.
-    lanes
-        Share the rows that others are compared with.
 
     Returns
     -------
     n_kept, n_ops
         Rows that stay, and their operations.
     """
-    _mark_rows(before, first, end, rescued, new_first, new_end, marks, lanes)
-    _mark_rows(rescued, new_first, new_end, before, first, end, new_marks, lanes)
-    lanes_meet(lanes)
+    _mark_rows(before, first, end, rescued, new_first, new_end, marks)
+    _mark_rows(rescued, new_first, new_end, before, first, end, new_marks)
     old, new = np.int64(first), np.int64(new_first)
     n_kept = n_ops = np.int64(0)
     while old < end or new < new_end:
         if new < new_end and (old == end or comes_before(rescued, new, before, old)):
-            stays = _stays(
-                rescued, new, new - new_first, new_marks, before, first, old, marks, lanes
-            )
+            stays = _stays(rescued, new, new - new_first, new_marks, before, first, old, marks)
             candidate = ~new
             length = rescued.cigar_offsets[new + 1] - rescued.cigar_offsets[new]
             new += 1
         else:
-            stays = _stays(
-                before, old, old - first, marks, rescued, new_first, new, new_marks, lanes
-            )
+            stays = _stays(before, old, old - first, marks, rescued, new_first, new, new_marks)
             candidate = old
             length = before.cigar_offsets[old + 1] - before.cigar_offsets[old]
             old += 1
@@ -126,47 +113,81 @@ def merged_order(before, first, end, rescued, new_first, new_end, marks, new_mar
     return n_kept, n_ops
 
 
-class _Workspace(NamedTuple):
-    """For the rows of one read of both batches."""
+class MergeSpace(NamedTuple):
+    """Workspace of :func:`merged_order_of_many`: a copy of the rows of one read of both batches.
 
-    kept: np.ndarray  # int32
-    spare: np.ndarray  # int32
-    keys: np.ndarray  # int64, for twice as many
-    marks: np.ndarray  # uint8
-    new_marks: np.ndarray  # uint8
+    Its first columns are those of an AlignmentBatch that tell which alignment comes first and which
+    two are one.
+    """
+
+    strand: Any  # uint8
+    ref_id: Any  # int32
+    text_start: Any  # int64
+    text_end: Any  # int64
+    query_start: Any  # int32
+    query_end: Any  # int32
+    score: Any  # int32
+    kept: Any  # int32
+    spare: Any  # int32
+    keys: Any  # int64, for twice as many
+
+
+_TYPES = ("u1", "i4", "i8", "i8", "i4", "i4", "i4", "i4", "i4", "i8")
+
+
+def merge_space(n: int, make: Callable[[str, int, np.dtype], Any]) -> MergeSpace:
+    """Return workspace for n rows of both batches; `make` makes a column of name, items, dtype."""
+    return MergeSpace._make(
+        make(name, 2 * n if name == "keys" else n, np.dtype(kind))
+        for name, kind in zip(MergeSpace._fields, _TYPES, strict=True)
+    )
 
 
 @core
-def _take_places(source, first, end, found, to):
-    """Copy what tells where rows first:end lie, and their scores, to `to` and on."""
-    for i in range(end - first):
-        found.strand[to + i] = source.strand[first + i]
-        found.ref_id[to + i] = source.ref_id[first + i]
-        found.text_start[to + i] = source.text_start[first + i]
-        found.text_end[to + i] = source.text_end[first + i]
-        found.query_start[to + i] = source.query_start[first + i]
-        found.query_end[to + i] = source.query_end[first + i]
-        found.score[to + i] = source.score[first + i]
+def _take_rows(source, first, end, space, to, lanes):
+    """Copy rows first:end to `to` and on."""
+    for i in range(lanes.lane, end - first, lanes.n_lanes):
+        space.strand[to + i] = source.strand[first + i]
+        space.ref_id[to + i] = source.ref_id[first + i]
+        space.text_start[to + i] = source.text_start[first + i]
+        space.text_end[to + i] = source.text_end[first + i]
+        space.query_start[to + i] = source.query_start[first + i]
+        space.query_end[to + i] = source.query_end[first + i]
+        space.score[to + i] = source.score[first + i]
 
 
 @core
-def _merged_order_of_many(before, first, end, rescued, new_first, new_end, found, workspace, order):
-    """Do what :func:`merged_order` does, on the CPU, for reads with hundreds of rows.
+def merged_order_of_many(before, first, end, rescued, new_first, new_end, space, order, lanes):
+    """Do what :func:`merged_order` does, for reads with hundreds of rows.
 
     Rows of one batch are not redundant, so it is the order of all of them, `before` first.
+
+    Parameters
+    ----------
+    space
+        :class:`MergeSpace` with an item or more for each row of both batches.
+    lanes
+        Share the rows (:mod:`mapper.jit.lanes`).
     """
     n_old, n = end - first, end - first + new_end - new_first
-    _take_places(before, first, end, found, np.int64(0))
-    _take_places(rescued, new_first, new_end, found, n_old)
-    for i in range(n):
-        workspace.kept[i] = i
-    n_kept = keep_distinct_by_place(
-        found, workspace.kept, n, workspace.spare, workspace.keys, ONE_LANE
-    )
-    for i in range(n_kept):
-        row = np.int64(workspace.kept[i])
-        order[i] = first + row if row < n_old else ~(new_first + row - n_old)
-    return n_kept
+    _take_rows(before, first, end, space, np.int64(0), lanes)
+    _take_rows(rescued, new_first, new_end, space, n_old, lanes)
+    for i in range(lanes.lane, n, lanes.n_lanes):
+        space.kept[i] = i
+    lanes_meet(lanes)
+    n_kept = keep_distinct_by_place(space, space.kept, n, space.spare, space.keys, lanes)
+    n_ops = np.int64(0)
+    for i in range(lanes.lane, n_kept, lanes.n_lanes):
+        row = np.int64(space.kept[i])
+        if row < n_old:
+            order[i] = first + row
+            n_ops += before.cigar_offsets[first + row + 1] - before.cigar_offsets[first + row]
+        else:
+            row += new_first - n_old
+            order[i] = ~row
+            n_ops += rescued.cigar_offsets[row + 1] - rescued.cigar_offsets[row]
+    lanes_meet(lanes)
+    return n_kept, lane_sum(n_ops, lanes)
 
 
 @core
@@ -182,7 +203,7 @@ def copy_in_order(before, rescued, order, n_rows, target, row, op, lanes):
 
 
 @driver
-def _merge(before, rescued, found, workspace, order, out):
+def _merge(before, rescued, space, marks, new_marks, order, out):
     """Fill `out`, which has room for the rows of both; return how many rows it has."""
     old, new = before.alignment_offsets, rescued.alignment_offsets
     n_reads = len(old) - 1
@@ -201,14 +222,13 @@ def _merge(before, rescued, found, workspace, order, out):
             first, end = old[read], old[read + 1]
             new_first, new_end = new[read], new[read + 1]
             if end - first + new_end - new_first > FEW_MERGED:
-                n_kept = _merged_order_of_many(
-                    before, first, end, rescued, new_first, new_end, found, workspace, order
+                n_kept, _ = merged_order_of_many(
+                    before, first, end, rescued, new_first, new_end, space, order, ONE_LANE
                 )
             else:
                 n_kept, _ = merged_order(
-                    before, first, end, rescued, new_first, new_end, workspace.marks,
-                    workspace.new_marks, order, ONE_LANE,
-                )  # fmt: skip
+                    before, first, end, rescued, new_first, new_end, marks, new_marks, order
+                )
             row, op = copy_in_order(before, rescued, order, n_kept, out, row, op, ONE_LANE)
             read += 1
             out.alignment_offsets[read] = row
@@ -235,15 +255,12 @@ def merge_alignments(before: AlignmentBatch, rescued: AlignmentBatch) -> Alignme
     )
     n_ops = len(before.cigar_ops) + len(rescued.cigar_ops)
     out = _room(before, len(before.strand) + len(rescued.strand), n_ops)
-    found = Found(*(np.empty(most, np.dtype(t)) for t in FOUND_TYPES))
-    kept, spare = np.empty((2, most), np.int32)
-    workspace = _Workspace(
-        kept, spare, np.empty(2 * most, np.int64), *np.empty((2, most), np.uint8)
-    )
-    n = _merge(before, rescued, found, workspace, np.empty(most, np.int64), out)
-    columns = [column[:n] for column in out[1:9]]
+    space = merge_space(most, lambda _, n, dtype: np.empty(n, dtype))
+    marks, new_marks = np.empty((2, most), np.uint8)
+    n = _merge(before, rescued, space, marks, new_marks, np.empty(most, np.int64), out)
+    rows = [column[:n] for column in out[1:9]]
     ends = out.cigar_offsets[: n + 1]
-    return AlignmentBatch._make((out.alignment_offsets, *columns, ends, out.cigar_ops[: ends[-1]]))
+    return AlignmentBatch._make((out.alignment_offsets, *rows, ends, out.cigar_ops[: ends[-1]]))
 
 
 def _room(like: AlignmentBatch, n: int, n_ops: int) -> AlignmentBatch:

@@ -11,7 +11,14 @@ from mapper.cuda.api import cuda, kernel
 from mapper.cuda.memory import Workspace
 from mapper.cuda.warp import WARP, WarpLanes
 from mapper.extend.cuda import DeviceAlignments, NewOffsets
-from mapper.extend.merge import copy_in_order, copy_rows, merged_order
+from mapper.extend.merge import (
+    MergeSpace,
+    copy_in_order,
+    copy_rows,
+    merge_space,
+    merged_order,
+    merged_order_of_many,
+)
 from mapper.jit.accelerate import core
 from mapper.jit.lanes import THREAD_LANE
 
@@ -20,19 +27,6 @@ FEW_ROWS = 16
 
 MERGING_WARPS = 4096
 """Warps that take such reads in turn; the device holds so many at a time."""
-
-
-@core
-def _order_rows(before, rescued, read, marks, new_marks, order, n_kept, n_ops, lanes):
-    """Order the rows of a read for which the later batch has some."""
-    first, end = before.alignment_offsets[read], before.alignment_offsets[read + 1]
-    new_first, new_end = rescued.alignment_offsets[read], rescued.alignment_offsets[read + 1]
-    kept, ops = merged_order(
-        before, first, end, rescued, new_first, new_end, marks[first:], new_marks[new_first:],
-        order[first + new_first :], lanes,
-    )  # fmt: skip
-    n_kept[read] = kept
-    n_ops[read] = ops
 
 
 @core
@@ -63,20 +57,40 @@ def _order(before, rescued, n_reads, marks, new_marks, order, n_kept, n_ops, lis
         n_kept[read] = end - first
         n_ops[read] = before.cigar_offsets[end] - before.cigar_offsets[first]
     elif not is_long:
-        _order_rows(before, rescued, read, marks, new_marks, order, n_kept, n_ops, THREAD_LANE)
+        first, end = before.alignment_offsets[read], before.alignment_offsets[read + 1]
+        new_first, new_end = rescued.alignment_offsets[read], rescued.alignment_offsets[read + 1]
+        n_kept[read], n_ops[read] = merged_order(
+            before, first, end, rescued, new_first, new_end, marks[first:], new_marks[new_first:],
+            order[first + new_first :],
+        )  # fmt: skip
 
 
 @kernel(128)
-def _order_by_warp(before, rescued, n_warps, marks, new_marks, order, n_kept, n_ops, listed,
-                   n_listed):  # fmt: skip
-    """Do what `_order` does for the reads of its list, one a warp at a time."""
+def _order_by_warp(before, rescued, n_warps, space, order, n_kept, n_ops, listed, n_listed):
+    """Do what `_order` does for the reads of its list, one a warp at a time.
+
+    `space` has an item for each row of both batches, and a read the part that `order` has for it.
+    """
     thread = cuda.grid(1)
     warp = thread // WARP
     if warp >= n_warps:
         return
     lanes = WarpLanes(thread % WARP, WARP)
     for item in range(warp, n_listed[0], n_warps):
-        _order_rows(before, rescued, listed[item], marks, new_marks, order, n_kept, n_ops, lanes)
+        read = listed[item]
+        first, end = before.alignment_offsets[read], before.alignment_offsets[read + 1]
+        new_first, new_end = rescued.alignment_offsets[read], rescued.alignment_offsets[read + 1]
+        at = first + new_first
+        own = MergeSpace(
+            space.strand[at:], space.ref_id[at:], space.text_start[at:], space.text_end[at:],
+            space.query_start[at:], space.query_end[at:], space.score[at:], space.kept[at:],
+            space.spare[at:], space.keys[2 * at :],
+        )  # fmt: skip
+        kept, ops = merged_order_of_many(
+            before, first, end, rescued, new_first, new_end, own, order[at:], lanes
+        )
+        if lanes.lane == 0:
+            n_kept[read], n_ops[read] = kept, ops
 
 
 @core
@@ -133,7 +147,8 @@ def merge_on_device(
     stream.
     """
     n_reads = len(before.batch.alignment_offsets) - 1
-    order = space.device("merge.order", before.n_rows + rescued.n_rows, np.int32)
+    n_rows = before.n_rows + rescued.n_rows
+    order = space.device("merge.order", n_rows, np.int32)
     n_kept = space.device("merge.n_kept", n_reads, np.int32)
     n_ops = space.device("merge.n_ops", n_reads, np.int32)
     both: tuple[AlignmentBatch, Any] = (before.batch, rescued.batch)
@@ -141,10 +156,11 @@ def merge_on_device(
     new_marks = space.device("merge.new_marks", rescued.n_rows, np.uint8)
     listed = space.device("merge.listed", n_reads, np.int32)
     n_listed = space.upload("merge.n_listed", np.zeros(2, np.int64))
-    ordering = (marks, new_marks, order, n_kept, n_ops, listed, n_listed)
+    ordering = (order, n_kept, n_ops, listed, n_listed)
     n_warps = min(n_reads, MERGING_WARPS)
-    _order.launch(n_reads, space.stream, *both, n_reads, *ordering)
-    _order_by_warp.launch(WARP * n_warps, space.stream, *both, n_warps, *ordering)
+    _order.launch(n_reads, space.stream, *both, n_reads, marks, new_marks, *ordering)
+    of_warps = merge_space(n_rows, lambda name, n, dtype: space.device(f"merge.{name}", n, dtype))
+    _order_by_warp.launch(WARP * n_warps, space.stream, *both, n_warps, of_warps, *ordering)
     offsets = NewOffsets(space, name, n_kept, n_ops)
     space.synchronize()
     merged = offsets.make_room()

@@ -55,8 +55,11 @@ class DeviceProposals(NamedTuple):
 
 @kernel(128)
 def _propose(text_planes, reads, contigs, alignments, guarantee, model, params, scores,
-             counters, n_pairs, n_threads, room, scratch, pool, proposed):  # fmt: skip
-    """Propose loci for both mates of a pair; each warp takes one pair at a time."""
+             counters, n_pairs, n_threads, room, scratch, ends, pool, proposed):  # fmt: skip
+    """Propose loci for both mates of a pair; each warp takes one pair at a time.
+
+    `ends` is a workspace: int64, an item for each alignment.
+    """
     thread = cuda.grid(1)
     if thread >= n_threads:
         return
@@ -71,7 +74,10 @@ def _propose(text_planes, reads, contigs, alignments, guarantee, model, params, 
         pair = lane_max(taken, lanes)
         if pair >= n_pairs:
             break
-        score = best_pair_score(reads.base_offsets, alignments, 2 * pair, model, lanes)
+        ends_of_pair = ends[alignments.alignment_offsets[2 * pair + 1] :]
+        score = best_pair_score(
+            reads.base_offsets, alignments, 2 * pair, model, ends_of_pair, lanes
+        )
         for read in range(2 * pair, 2 * pair + 2):
             first, end = rescue_anchors(
                 reads.base_offsets, alignments, guarantee, read, score, params, scores
@@ -142,6 +148,7 @@ def propose_loci(
     room = params.max_rescue * MOST_IN_WINDOW
     n_warps = threads_for(n_reads // 2, 16 * room)
     scratch = columns(space, "rescue.scratch", PerWarp, ("i8", "i8"), n_warps * room)
+    ends = space.device("rescue.ends", len(alignments.strand), np.int64)
     pool = columns(space, "rescue.pool", Pool, ("i4", "i8"), n_reads)
     device_model = model._replace(penalty=space.upload("rescue.penalty", model.penalty))
     capacity = first_capacity(n_reads, 1)
@@ -151,7 +158,7 @@ def propose_loci(
         _propose.launch(
             n_warps * WARP, space.stream, text_planes, reads, contigs, alignments,
             seeds.per_read.guarantee, device_model, params, scores, counters,
-            n_reads // 2, n_warps * WARP, room, scratch, pool, proposed,
+            n_reads // 2, n_warps * WARP, room, scratch, ends, pool, proposed,
         )  # fmt: skip
         offsets = offsets_of(space, "rescue.offsets", pool.count, n_reads)
         total = queue_total(space, "rescue.offsets", offsets)

@@ -55,25 +55,6 @@ def pair_score(alignments, a, a_len, b, b_len, model):
 
 
 @core
-def best_pair_score(base_offsets, alignments, first_read, model, lanes):
-    """Score of the best proper pair of the mates `first_read` and the next, or NO_PAIR.
-
-    `lanes` share the first mate's alignments (:mod:`mapper.jit.lanes`).
-    """
-    offsets = alignments.alignment_offsets
-    a_len = base_offsets[first_read + 1] - base_offsets[first_read]
-    b_len = base_offsets[first_read + 2] - base_offsets[first_read + 1]
-    best = np.int64(NO_PAIR)
-    for a in range(offsets[first_read] + lanes.lane, offsets[first_read + 1], lanes.n_lanes):
-        for b in range(offsets[first_read + 1], offsets[first_read + 2]):
-            # Alignments come best first, and an insert size only costs.
-            if SCALE * (np.int64(alignments.score[a]) + alignments.score[b]) <= best:
-                break
-            best = max(best, pair_score(alignments, a, a_len, b, b_len, model))
-    return lane_max(best, lanes)
-
-
-@core
 def signed_end(alignments, i, read_len):
     """5' end, negative on the forward strand: of opposite strands the sum is the insert size."""
     end = five_prime(alignments, i, read_len)
@@ -116,6 +97,61 @@ def _first_below(ends, n, bound):
 
 
 @core
+def _ends_of_mates(alignments, a, a_len, model):
+    """Bound the ends, as of :func:`_place_ends`, with which an alignment makes a proper pair.
+
+    Returns
+    -------
+    The lowest, and what is behind the highest.
+    """
+    lowest = (model.low - signed_end(alignments, a, a_len)) << _ROW_BITS
+    return lowest, lowest + ((model.high - model.low + 1) << _ROW_BITS)
+
+
+@core
+def best_pair_score(base_offsets, alignments, first_read, model, ends, lanes):
+    """Score of the best proper pair of the mates `first_read` and the next, or NO_PAIR.
+
+    Parameters
+    ----------
+    ends
+        Workspace: int64, one item or more for each alignment of the second mate.
+    lanes
+        Share the first mate's alignments (:mod:`mapper.jit.lanes`).
+    """
+    offsets = alignments.alignment_offsets
+    a_first, b_first = offsets[first_read], offsets[first_read + 1]
+    n_second = offsets[first_read + 2] - b_first
+    a_len = base_offsets[first_read + 1] - base_offsets[first_read]
+    b_len = base_offsets[first_read + 2] - base_offsets[first_read + 1]
+    best = np.int64(NO_PAIR)
+    is_many = (b_first - a_first) * n_second > FEW_PAIRS
+    if is_many:
+        none_hidden = alignments.strand[:0]
+        _place_ends(base_offsets, alignments, first_read + 1, none_hidden, ends, lanes)
+        sort_descending(ends, n_second, lanes)
+    for a in range(a_first + lanes.lane, b_first, lanes.n_lanes):
+        item, lowest = np.int64(0), np.int64(0)
+        if is_many:
+            lowest, highest = _ends_of_mates(alignments, a, a_len, model)
+            item = _first_below(ends, n_second, highest)
+        while item < n_second:
+            b = b_first + item
+            if is_many:
+                if ends[item] < lowest:
+                    break
+                b = b_first + (ends[item] & _ROW)
+            # Alignments come best first, and an insert size only costs.
+            elif SCALE * (np.int64(alignments.score[a]) + alignments.score[b]) <= best:
+                break
+            best = max(best, pair_score(alignments, a, a_len, b, b_len, model))
+            item += 1
+    best = lane_max(best, lanes)
+    lanes_meet(lanes)  # before the ends are replaced
+    return best
+
+
+@core
 def score_pairs(base_offsets, alignments, first_read, model, key, hidden, ends, values,
                 lanes):  # fmt: skip
     """Score all proper pairs of the mates `first_read` and the next; return the best.
@@ -154,8 +190,7 @@ def score_pairs(base_offsets, alignments, first_read, model, key, hidden, ends, 
     for a in range(a_first + first_lane, b_first, n_lanes):
         if is_hidden(hidden, a):
             continue
-        lowest = (model.low - signed_end(alignments, a, a_len)) << _ROW_BITS
-        highest = lowest + ((model.high - model.low + 1) << _ROW_BITS)
+        lowest, highest = _ends_of_mates(alignments, a, a_len, model)
         best_of_a = values[0, a - a_first]
         item = np.int64(first_item)
         if is_many:

@@ -329,11 +329,17 @@ def _propose(text_planes, base_offsets, planes, word_offsets, contigs, alignment
     diagonal = np.empty(64, np.int64)
     ref_id = np.empty(64, np.int32)
     found = np.empty(MOST_IN_WINDOW, np.int64)
+    most = np.int64(0)
+    for read in range(n_reads):
+        most = max(
+            most, alignments.alignment_offsets[read + 1] - alignments.alignment_offsets[read]
+        )
+    ends = np.empty(most, np.int64)
     score = np.int64(0)
     total = 0
     for read in range(n_reads):
         if read % 2 == 0:
-            score = best_pair_score(base_offsets, alignments, read, model, ONE_LANE)
+            score = best_pair_score(base_offsets, alignments, read, model, ends, ONE_LANE)
         first, end = rescue_anchors(
             base_offsets, alignments, guarantee, read, score, params, scores
         )

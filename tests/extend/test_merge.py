@@ -92,17 +92,18 @@ def test_batches_of_different_reads_are_refused() -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("most_rescued", [0, 5])
-def test_a_device_merges_as_the_cpu_does(device, most_rescued) -> None:
+@pytest.mark.parametrize(("n_reads", "most", "most_rescued"), [(40, 8, 0), (40, 8, 5), (6, 70, 50)])
+def test_a_device_merges_as_the_cpu_does(device, n_reads, most, most_rescued) -> None:
+    """By a thread a read, or by a warp where there are many alignments."""
     from mapper.cuda.memory import Workspace
     from mapper.cuda.upload import upload
     from mapper.extend.cuda import DeviceAlignments, download_alignments
     from mapper.extend.merge_cuda import merge_on_device
 
     rng = np.random.default_rng(3)
-    before = random_reads(rng, 40, 9)
+    before = random_reads(rng, n_reads, most + 1)
     rescued = [
-        [] if i % 3 else read for i, read in enumerate(random_reads(rng, 40, most_rescued + 1))
+        [] if i % 3 else read for i, read in enumerate(random_reads(rng, n_reads, most_rescued + 1))
     ]
     batches = [batch_of(reads) for reads in (before, rescued)]
     space = Workspace()

