@@ -172,9 +172,9 @@ class PerUnit(NamedTuple):
     losses: Any  # int32
 
 
-ALIGNING = 2
-"""Blocks that aligning kernels leave room for, as they do untold; but untold, the compiler may put
-numbers into local memory to make room for a third."""
+ALIGNING = 3
+"""Blocks of aligning kernels that a multiprocessor has room for, at the price of a few numbers in
+local memory: one block more than without a bound hides more of what each waits for."""
 
 
 @kernel(128)

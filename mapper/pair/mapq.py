@@ -209,14 +209,18 @@ def assign_mapq(alignments, first, end, primary, values, alone, head, role, read
     alternatives.
     """
     most = np.float64(FEW_SEEDS_QUALITY if few_seeds else MAX_MAPQ)
-    own = _head_quality(
-        alignments, first, end, primary, alone, head, unseen, scores, log10_text,
-        params.quality_alone, rivals_cost, lanes,
-    )  # fmt: skip
-    paired = _head_quality(
-        alignments, first, end, primary, values, head, paired_unseen, scores, log10_text,
-        params.quality_in_pair if proper else params.quality_alone, rivals_cost, lanes,
-    )  # fmt: skip
+    own = paired = 0.0
+    for turn in range(2):  # one text, as above: by itself, then with its mate
+        given, assumed, per_score = alone, unseen, params.quality_alone
+        if turn == 1:
+            given, assumed = values, paired_unseen
+            if proper:
+                per_score = params.quality_in_pair
+        own = paired
+        paired = _head_quality(
+            alignments, first, end, primary, given, head, assumed, scores, log10_text, per_score,
+            rivals_cost, lanes,
+        )  # fmt: skip
     explained = _explained(
         _score_of_parts(alignments, first, end, head, role, lanes), read_len, scores.match
     )

@@ -497,7 +497,6 @@ class PlacingSpace(NamedTuple):
     values: np.ndarray  # int64 (2, room): of each mate's alignments as a pair
     plain_values: np.ndarray  # the same without corrections
     alone: np.ndarray  # int64 (room,): by itself
-    plain_alone: np.ndarray
     plain_mapq: np.ndarray  # uint8 (room,)
 
 
@@ -534,7 +533,7 @@ def place_template(names, name_offsets, base_offsets, seeds, alignments, ranking
     """
     ranked, plain, doubted = rankings
     model, params, scores, log10_text, rivals_cost, groups = settings
-    values, plain_values, alone, plain_alone, plain_mapq = space
+    values, plain_values, alone, plain_mapq = space
     primary, proper, role, head, mapq, sub_score, rival = placements
     offsets = alignments.alignment_offsets
     step = 2 if paired else 1
@@ -546,35 +545,36 @@ def place_template(names, name_offsets, base_offsets, seeds, alignments, ranking
     is_doubted = False
     for mate in range(step):
         proper[read + mate] = False
-        first, end = offsets[read + mate], offsets[read + mate + 1]
-        lowest = lowest_score(base_offsets[read + mate + 1] - base_offsets[read + mate], scores)
+        is_doubted |= doubted[read + mate]
         if len(groups):
+            first, end = offsets[read + mate], offsets[read + mate + 1]
+            read_len = base_offsets[read + mate + 1] - base_offsets[read + mate]
             if lanes.lane == 0:
+                lowest = lowest_score(read_len, scores)
                 hide_alt(alignments, first, end, lowest, groups, hidden)
             lanes_meet(lanes)
-        primary[read + mate] = best_alone(ranked, first, end, key + np.uint64(mate), hidden, lanes)
-        is_doubted |= doubted[read + mate]
-    if paired:
-        best = primary[read], primary[read + 1]
-        score, pair_a, pair_b = _pair_values(
-            base_offsets, ranked, read, best, model, penalty, key, hidden, alone, values, lanes
-        )
-        if score != NO_PAIR:
-            apart = np.int64(ranked.score[best[0]]) + np.int64(ranked.score[best[1]])
-            if score >= SCALE * (apart - penalty):
-                primary[read], primary[read + 1] = pair_a, pair_b
-                proper[read] = proper[read + 1] = True
-        if is_doubted:
-            best = (
-                best_alone(plain, offsets[read], offsets[read + 1], key, hidden, lanes),
-                best_alone(
-                    plain, offsets[read + 1], offsets[read + 2], key + np.uint64(1), hidden, lanes
-                ),
-            )
-            _pair_values(
-                base_offsets, plain, read, best, model, penalty, key, hidden, alone,
-                plain_values, lanes,
+    # With corrections, then without: one text, as two make kernels of twice the size.
+    for turn in range(2 if paired and is_doubted else 1):
+        scored, pair_values = ranked, values
+        if turn == 1:
+            scored, pair_values = plain, plain_values
+        best = np.int64(-1), np.int64(-1)
+        for mate in range(step):
+            first, end = offsets[read + mate], offsets[read + mate + 1]
+            this = best_alone(scored, first, end, key + np.uint64(mate), hidden, lanes)
+            best = best[1], this
+            if turn == 0:
+                primary[read + mate] = this
+        if paired:
+            score, pair_a, pair_b = _pair_values(
+                base_offsets, scored, read, best, model, penalty, key, hidden, alone, pair_values,
+                lanes,
             )  # fmt: skip
+            if turn == 0 and score != NO_PAIR:
+                apart = np.int64(scored.score[best[0]]) + np.int64(scored.score[best[1]])
+                if score >= SCALE * (apart - penalty):
+                    primary[read], primary[read + 1] = pair_a, pair_b
+                    proper[read] = proper[read + 1] = True
     for mate in range(step):
         chosen = primary[read + mate]
         lanes_meet(lanes)  # all have it before it is replaced
@@ -586,9 +586,6 @@ def place_template(names, name_offsets, base_offsets, seeds, alignments, ranking
             primary[read + mate] = -1
             continue
         first, end = offsets[read + mate], offsets[read + mate + 1]
-        _set_alone(ranked, first, end, alone, lanes)
-        if not paired:
-            _set_alone(ranked, first, end, values[mate], lanes)
         assign_roles(
             alignments, first, end, chosen, read_len, lowest, params.secondary_overlap, hidden,
             role, head, sub_score, lanes,
@@ -613,21 +610,20 @@ def place_template(names, name_offsets, base_offsets, seeds, alignments, ranking
             )
             paired_unseen -= min(np.int64(penalty), max(mate_lead, np.int64(0)))
         few_seeds = seeds.thinned[read + mate] and seeds.guarantee[read + mate] <= FEW_SEEDS
-        assign_mapq(
-            alignments, first, end, chosen, values[mate], alone, rival, role, read_len, unseen,
-            paired_unseen, few_seeds, scores, params, log10_text, rivals_cost, proper[read + mate],
-            mapq[first:end], lanes,
-        )  # fmt: skip
         for i in range(lanes.lane, end - first, lanes.n_lanes):
             plain_mapq[i] = MAX_MAPQ
-        if is_doubted:
-            _set_alone(plain, first, end, plain_alone, lanes)
+        for turn in range(2 if is_doubted else 1):
+            scored, own_values, qualities = ranked, values[mate], mapq[first:end]
+            if turn == 1:
+                scored, own_values, qualities = plain, plain_values[mate], plain_mapq
+            lanes_meet(lanes)  # all have read what is replaced now
+            _set_alone(scored, first, end, alone, lanes)
             if not paired:
-                _set_alone(plain, first, end, plain_values[mate], lanes)
+                _set_alone(scored, first, end, own_values, lanes)
             assign_mapq(
-                alignments, first, end, chosen, plain_values[mate], plain_alone, rival, role,
-                read_len, unseen, paired_unseen, few_seeds, scores, params, log10_text,
-                rivals_cost, proper[read + mate], plain_mapq[: end - first], lanes,
+                alignments, first, end, chosen, own_values, alone, rival, role, read_len, unseen,
+                paired_unseen, few_seeds, scores, params, log10_text, rivals_cost,
+                proper[read + mate], qualities, lanes,
             )  # fmt: skip
         lanes_meet(lanes)
         _limit_mapq(alignments, first, end, sub_score, plain_mapq, mapq, lanes)
@@ -651,7 +647,7 @@ def _place(names, name_offsets, base_offsets, seeds, alignments, rankings, paire
         most = max(most, offsets[read + 1] - offsets[read])
     space = PlacingSpace(
         np.zeros((2, most), np.int64), np.zeros((2, most), np.int64), np.zeros(most, np.int64),
-        np.zeros(most, np.int64), np.zeros(most, np.uint8),
+        np.zeros(most, np.uint8),
     )  # fmt: skip
     hidden = np.zeros(len(placements.head) if len(settings.groups) else 0, np.bool_)
     for read in range(0, n_reads, 2 if paired else 1):

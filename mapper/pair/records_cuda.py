@@ -131,7 +131,7 @@ def _rank_and_place(read, paired, reads, texts, seeds, alignments, rankings, wei
     first = alignments.alignment_offsets[read]
     own = PlacingSpace(
         space.values[:, first:], space.plain_values[:, first:], space.alone[first:],
-        space.plain_alone[first:], space.plain_mapq[first:],
+        space.plain_mapq[first:],
     )  # fmt: skip
     place_template(
         texts.names, texts.name_offsets, reads.base_offsets, seeds, alignments, rankings, read,
@@ -390,7 +390,6 @@ def _place_reads(
         space.device("place.values", 2 * n_rows, np.int64).reshape(2, n_rows),
         space.device("place.plain_values", 2 * n_rows, np.int64).reshape(2, n_rows),
         space.device("place.alone", n_rows, np.int64),
-        space.device("place.plain_alone", n_rows, np.int64),
         space.device("place.plain_mapq", n_rows, np.uint8),
     )
     hidden = space.device("place.hidden", n_rows if has_groups else 0, np.uint8)

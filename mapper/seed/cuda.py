@@ -102,6 +102,10 @@ SEEDS_AT_FIRST = 24
 """Located seeds of a read for which the first batch of a stream has memory: in repeats there are
 19, and a second pass costs as much as the first."""
 
+SEEDING = 4
+"""Blocks of seeding kernels that a multiprocessor has room for, at the price of some local memory:
+they wait for the index most of their time."""
+
 _COLUMNS = ("u1", "i4", "i8", "i4")
 _SCRATCH = ("i4", "i4", "u1", "i8", "i8", "i4", "i8", "i4", "i4")
 
@@ -154,7 +158,7 @@ def _seed_one(fm, reads, params, lists, bucket, read, scratch, pool, found, per_
     lanes_meet(lanes)
 
 
-@kernel(128)
+@kernel(128, blocks_per_sm=SEEDING)
 def _seed(fm, reads, params, lists, bucket, n_threads, scratch, pool, found, per_read):
     """Seed the reads of a bucket, one a thread."""
     thread = cuda.grid(1)
@@ -180,7 +184,7 @@ def _seed(fm, reads, params, lists, bucket, n_threads, scratch, pool, found, per
         item += n_threads
 
 
-@kernel(128)
+@kernel(128, blocks_per_sm=SEEDING)
 def _seed_by_warp(fm, reads, params, lists, bucket, n_warps, sizes, scratch, pool, found,
                   per_read):  # fmt: skip
     """Seed the reads of a bucket, one a warp; `sizes` are those of a warp's workspace."""

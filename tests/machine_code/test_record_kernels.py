@@ -36,7 +36,7 @@ def kernels():
     reads = types.NamedTuple([U1, I8, planes, I8], DeviceReads)
     texts = types.NamedTuple([U1, U1, I8], of_records.ReadTexts)
     rankings = types.NamedTuple([ALIGNMENTS, ALIGNMENTS, U1], RankedAlignments)
-    space = types.NamedTuple([array(np.int64, 2), array(np.int64, 2), I8, I8, U1], PlacingSpace)
+    space = types.NamedTuple([array(np.int64, 2), array(np.int64, 2), I8, U1], PlacingSpace)
     no_groups = np.zeros(0, np.int32)
     settings = placing_params(assumed_model(), PairParams(), ExtendParams(), 1000, no_groups)
     weights = type_of(base_weights(ExtendParams()))
