@@ -19,14 +19,15 @@ import logging
 import os
 import re
 import sys
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from mapper.errors import DeviceError, UsageError, option
+from mapper.parallel.pool import start_daemon
 
 log = logging.getLogger(__name__)
 
@@ -245,9 +246,8 @@ def begin_opening(text: str) -> None:
     """
     if text == CPU or _without_driver() or any(map(os.environ.get, _NAMED_DRIVERS)):
         return
-    with suppress(OSError):  # no driver, or none that this process may load
-        driver = ctypes.CDLL("libcuda.so.1")
-        threading.Thread(target=_open_devices, args=(driver, text), daemon=True).start()
+    with suppress(OSError, RuntimeError):  # no driver that may be loaded, or no thread more
+        start_daemon(partial(_open_devices, ctypes.CDLL("libcuda.so.1"), text))
 
 
 def _open_devices(driver: ctypes.CDLL, text: str) -> None:

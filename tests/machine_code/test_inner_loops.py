@@ -14,12 +14,12 @@ HOT = [
     "_fill_suffix_array",
 ]  # fmt: skip
 
-MOST_NEEDLESS = 0
-"""Of an inner loop; 15 before these loops were narrowed."""
+MOST_NEEDLESS = {"extend_alone": 2}
+"""Of an inner loop, else none: numbers of 64 bits that come back from local memory."""
 
-MOST_BETWEEN_CELLS = 3
-"""Of the loop over a wavefront's diagonals: those of the mask of lanes that are alive, which has 64
-bits. 93 of a thread alone, 96 of a warp, before it was narrowed."""
+MOST_BETWEEN_CELLS = {"extend_alone": 4, "extend_by_warp": 7}
+"""Of the loop over a wavefront's diagonals: those of the mask of lanes that are alive, and of the
+highest key of the lanes, which have 64 bits. Before it was narrowed, 93 and 96."""
 
 
 def listing(text: str) -> Machine:
@@ -81,16 +81,18 @@ def test_inner_loops_count_in_32_bits(name) -> None:
     assert any(len(loop) >= 20 for loop in loops)
     for loop in loops:
         found = needless(loop)
-        assert len(found) <= MOST_NEEDLESS, "\n".join([*found, "in", *(i.text for i in loop)])
+        assert len(found) <= MOST_NEEDLESS.get(name, 0), "\n".join(
+            [*found, "in", *(i.text for i in loop)]
+        )
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["extend_alone", "extend_by_warp"])
+@pytest.mark.parametrize("name", MOST_BETWEEN_CELLS)
 def test_cells_are_computed_in_32_bits(name) -> None:
     """The loop over diagonals is no inner one: runs of matches are compared in it."""
     require_compiler()
     found = needless(loop_of_diagonals(compiled(name)))
-    assert len(found) <= MOST_BETWEEN_CELLS, "\n".join(found)
+    assert len(found) <= MOST_BETWEEN_CELLS[name], "\n".join(found)
 
 
 def compiled(name: str) -> Machine:

