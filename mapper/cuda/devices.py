@@ -12,6 +12,7 @@ folder forbids to other users; and it follows a symbolic link in place of the fo
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import errno
 import fcntl
@@ -247,13 +248,21 @@ def begin_opening(text: str) -> None:
     if text == CPU or _without_driver() or any(map(os.environ.get, _NAMED_DRIVERS)):
         return
     with suppress(OSError, RuntimeError):  # no driver that may be loaded, or no thread more
-        start_daemon(partial(_open_devices, ctypes.CDLL("libcuda.so.1"), text))
+        thread = start_daemon(partial(_open_devices, ctypes.CDLL("libcuda.so.1"), text))
+        # A process that ended at once, as for a wrong option, would unload the driver meanwhile.
+        atexit.register(thread.join)
 
 
 def _open_devices(driver: ctypes.CDLL, text: str) -> None:
     """Start the driver, and make the contexts that numba-cuda will ask for, the primary ones."""
-    n_devices = ctypes.c_int()
-    if driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(n_devices)):
+    n_devices, device, context = ctypes.c_int(), ctypes.c_int(), ctypes.c_void_p()
+    try:
+        count, find = driver.cuDeviceGetCount, driver.cuDeviceGet
+        retain = driver.cuDevicePrimaryCtxRetain
+        failed = driver.cuInit(0) or count(ctypes.byref(n_devices))
+    except AttributeError:  # a library of that name without the driver's functions
+        return
+    if failed:
         return
     if text.startswith("cuda:") and text != ANY:
         ordinals = {int(part) for part in text.removeprefix("cuda:").split(",")}
@@ -262,10 +271,8 @@ def _open_devices(driver: ctypes.CDLL, text: str) -> None:
     else:
         return  # one of several, which is locked first
     for ordinal in ordinals:
-        device, context = ctypes.c_int(), ctypes.c_void_p()
-        if driver.cuDeviceGet(ctypes.byref(device), ordinal):
-            return
-        driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)  # until the process ends
+        if ordinal < n_devices.value and not find(ctypes.byref(device), ordinal):
+            retain(ctypes.byref(context), device)  # until the process ends
 
 
 @contextmanager

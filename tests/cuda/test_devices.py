@@ -163,7 +163,8 @@ class FakeDriver:
 
     def cuDeviceGet(self, device, ordinal):
         device._obj.value = ordinal
-        return 0 if ordinal < self.n_devices else 101
+        assert ordinal < self.n_devices
+        return 0
 
     def cuDevicePrimaryCtxRetain(self, context, device):
         self.opened.append(device.value)
@@ -176,6 +177,7 @@ class FakeDriver:
         ("auto", 1, [0]), ("cuda:any", 1, [0]), ("cuda", 1, [0]),
         ("auto", 4, []), ("cuda:any", 4, []),  # one that no other run holds
         ("cuda", 2, [0, 1]), ("cuda:1", 4, [1]), ("cuda:2,0,2", 4, [0, 2]), ("cuda:7", 4, []),
+        (f"cuda:{10**20}", 1, []),
         ("cuda", 0, []),
     ],
 )  # fmt: skip

@@ -87,3 +87,11 @@ def test_a_device_that_is_not_there(driver: Path) -> None:
     status, _, err = run(driver, *arguments, capability=9, refusal=FULL)
     assert status == 3
     assert "there is no device 2; 1 visible, counted from 0" in err
+
+
+def test_a_library_that_lacks_functions_of_the_driver_is_no_matter(driver: Path) -> None:
+    """This one lacks those by which `map` opens devices while Python imports."""
+    status, out, err = run(driver, "map", "--device", "cuda", "no.fmw", "no.fq", "-o", "no.bam")
+    assert (status, out) == (1, "")
+    (line,) = err.splitlines()  # no traceback of a thread
+    assert "no.f" in line
