@@ -209,14 +209,15 @@ def assign_mapq(alignments, first, end, primary, values, alone, head, role, read
     alternatives.
     """
     most = np.float64(FEW_SEEDS_QUALITY if few_seeds else MAX_MAPQ)
+    # By itself, then with its mate; one text, as kernels with two wait for their code.
     own = paired = 0.0
-    for turn in range(2):  # one text, as above: by itself, then with its mate
+    for turn in range(2):
         given, assumed, per_score = alone, unseen, params.quality_alone
         if turn == 1:
             given, assumed = values, paired_unseen
             if proper:
                 per_score = params.quality_in_pair
-        own = paired
+        own = paired  # of the turn before
         paired = _head_quality(
             alignments, first, end, primary, given, head, assumed, scores, log10_text, per_score,
             rivals_cost, lanes,

@@ -553,7 +553,7 @@ def place_template(names, name_offsets, base_offsets, seeds, alignments, ranking
                 lowest = lowest_score(read_len, scores)
                 hide_alt(alignments, first, end, lowest, groups, hidden)
             lanes_meet(lanes)
-    # With corrections, then without: one text, as two make kernels of twice the size.
+    # With corrections, then without; one text, as kernels with two wait for their code.
     for turn in range(2 if paired and is_doubted else 1):
         scored, pair_values = ranked, values
         if turn == 1:
