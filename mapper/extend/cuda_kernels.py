@@ -30,7 +30,6 @@ from mapper.extend.read import (
     locus_key,
     lowest_doubled,
     order_loci,
-    sort_loci,
     target_of,
     ungapped_of,
 )
@@ -47,7 +46,7 @@ class PerLocus(NamedTuple):
     """What is known of each locus; a read has the rows of its loci, from its first on."""
 
     ungapped: Any  # int32 (n_loci, 8): the fields of Ungapped
-    keys: Any  # int64 (2 * n_loci,): workspace of reads with many, two items for each locus
+    keys: Any  # int64 (2 * n_loci,): workspace to sort by, two items for each locus
     order: Any  # int32: rows (from the read's first) by ungapped objective
     kept: Any  # int32: rows of alignments, in the order found, then best first
     target: Any  # int32: what `total` had to exceed
@@ -394,12 +393,18 @@ FEW_LOCI = 24
 
 
 @core
-def _begin_read(reads, loci, params, rows, lists, this, read):
-    """List the first of a read's ordered loci if gaps have to be tried there."""
-    first = loci.locus_offsets[read]
-    lead = first + rows.order[first]
-    if propose(rows, lead, 0, _length(reads, read), params):
-        lists.loci[0, cuda.atomic.add(lists.counters, this, 1)] = lead
+def _begin_read(reads, loci, params, rows, lists, this, read, lanes):
+    """Order the loci of a read, and list the first if gaps have to be tried there."""
+    first, end = loci.locus_offsets[read], loci.locus_offsets[read + 1]
+    keys = rows.keys[2 * first : 2 * end]
+    for i in range(lanes.lane, end - first, lanes.n_lanes):
+        keys[i] = locus_key(rows.ungapped[first + i], i, params.match)
+    lanes_meet(lanes)
+    order_loci(keys, rows.order[first:end], end - first, lanes)
+    if lanes.lane == 0:
+        lead = first + rows.order[first]
+        if propose(rows, lead, 0, _length(reads, read), params):
+            lists.loci[0, cuda.atomic.add(lists.counters, this, 1)] = lead
 
 
 @kernel(128)
@@ -411,12 +416,11 @@ def begin(reads, loci, params, rows, lists, this, many):
     read = cuda.grid(1)
     if read >= len(loci.locus_offsets) - 1:
         return
-    first, end = loci.locus_offsets[read], loci.locus_offsets[read + 1]
-    if end - first > FEW_LOCI:
+    n_loci = loci.locus_offsets[read + 1] - loci.locus_offsets[read]
+    if n_loci > FEW_LOCI:
         lists.reads[cuda.atomic.add(lists.counters, many, 1)] = read
-    elif first < end:
-        sort_loci(rows.ungapped[first:end], rows.order[first:end], end - first, params.match)
-        _begin_read(reads, loci, params, rows, lists, this, read)
+    elif n_loci > 0:
+        _begin_read(reads, loci, params, rows, lists, this, read, THREAD_LANE)
 
 
 @kernel(128)
@@ -428,15 +432,7 @@ def begin_by_warp(reads, loci, params, rows, lists, this, many, n_warps):
         return
     lanes = WarpLanes(thread % WARP, WARP)
     for item in range(warp, lists.counters[many], n_warps):
-        read = lists.reads[item]
-        first, end = loci.locus_offsets[read], loci.locus_offsets[read + 1]
-        keys = rows.keys[2 * first : 2 * end]
-        for i in range(lanes.lane, end - first, lanes.n_lanes):
-            keys[i] = locus_key(rows.ungapped[first + i], i, params.match)
-        lanes_meet(lanes)
-        order_loci(keys, rows.order[first:end], end - first, lanes)
-        if lanes.lane == 0:
-            _begin_read(reads, loci, params, rows, lists, this, read)
+        _begin_read(reads, loci, params, rows, lists, this, lists.reads[item], lanes)
 
 
 @kernel(128)

@@ -99,33 +99,6 @@ def align_row(text_planes, planes, read_word, read_len, loci, locus, params, pos
         ungapped[field] = u[field]
 
 
-@core
-def sort_loci(ungapped, order, n_loci, match):
-    """Order the loci of a read by ungapped objective, equals by locus (Shell's sort).
-
-    Repeats give a read hundreds of loci, in any order.
-    """
-    for i in range(n_loci):
-        order[i] = i
-    gap = 1
-    while 3 * gap + 1 < n_loci:
-        gap = 3 * gap + 1
-    while gap > 0:
-        for i in range(gap, n_loci):
-            locus = order[i]
-            objective = _objective(ungapped[locus], match)
-            j = i
-            while j >= gap:
-                other = order[j - gap]
-                ahead = _objective(ungapped[other], match) - objective
-                if ahead > 0 or (ahead == 0 and other < locus):
-                    break
-                order[j] = other
-                j -= gap
-            order[j] = locus
-        gap //= 3
-
-
 _LOCUS = (1 << 32) - 1
 """The part of a key that tells the locus, the first highest."""
 
@@ -138,7 +111,10 @@ def locus_key(row, locus, match):
 
 @core
 def order_loci(keys, order, n_loci, lanes):
-    """Order loci as :func:`sort_loci` does, by their keys; `lanes` share them."""
+    """Order the loci of a read by ungapped objective, equals by locus, from their keys.
+
+    Repeats give a read hundreds of loci, in any order; `lanes` share them.
+    """
     sort_descending(keys, n_loci, lanes)
     for i in range(lanes.lane, n_loci, lanes.n_lanes):
         order[i] = _LOCUS - (keys[i] & _LOCUS)

@@ -5,17 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from mapper.jit.accelerate import core
-from mapper.jit.lanes import lanes_meet, takes_vectors
+from mapper.jit.lanes import lanes_meet
 
 
 @core
 def sort_descending(keys, n, lanes):
     """Sort the first `n` keys (int64), which are distinct, the highest first.
 
-    Lanes share the pairs of a network; on the CPU, where there is one lane, another way needs fewer
-    comparisons.
+    Lanes share the pairs of a network; for a lane alone another way needs fewer comparisons.
     """
-    if takes_vectors(lanes):
+    if lanes.n_lanes == 1:
         _sort_alone(keys, n)
     else:
         _sort_by_network(keys, n, lanes)

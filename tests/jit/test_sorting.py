@@ -34,7 +34,7 @@ def test_one_lane_sorts(n: int, lanes: Lanes) -> None:
     assert keys.tolist() == expected
 
 
-@pytest.mark.parametrize("n_lanes", [2, 3, 8])
+@pytest.mark.parametrize("n_lanes", [1, 2, 3, 8])
 @pytest.mark.parametrize("n", SIZES)
 def test_lanes_sort_together(n: int, n_lanes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads in the place of lanes: what they do between two barriers concerns different keys."""
