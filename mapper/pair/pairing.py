@@ -97,6 +97,18 @@ def _first_below(ends, n, bound):
 
 
 @core
+def _mates(base_offsets, alignments, first_read):
+    """Return the first rows of two mates, the rows of the second, and the length of each mate."""
+    offsets = alignments.alignment_offsets
+    first, second = offsets[first_read], offsets[first_read + 1]
+    return (
+        first, second, offsets[first_read + 2] - second,
+        base_offsets[first_read + 1] - base_offsets[first_read],
+        base_offsets[first_read + 2] - base_offsets[first_read + 1],
+    )  # fmt: skip
+
+
+@core
 def _ends_of_mates(alignments, a, a_len, model):
     """Bound the ends, as of :func:`_place_ends`, with which an alignment makes a proper pair.
 
@@ -119,11 +131,7 @@ def best_pair_score(base_offsets, alignments, first_read, model, ends, lanes):
     lanes
         Share the first mate's alignments (:mod:`mapper.jit.lanes`).
     """
-    offsets = alignments.alignment_offsets
-    a_first, b_first = offsets[first_read], offsets[first_read + 1]
-    n_second = offsets[first_read + 2] - b_first
-    a_len = base_offsets[first_read + 1] - base_offsets[first_read]
-    b_len = base_offsets[first_read + 2] - base_offsets[first_read + 1]
+    a_first, b_first, n_second, a_len, b_len = _mates(base_offsets, alignments, first_read)
     best = np.int64(NO_PAIR)
     is_many = (b_first - a_first) * n_second > FEW_PAIRS
     if is_many:
@@ -173,11 +181,7 @@ def score_pairs(base_offsets, alignments, first_read, model, key, hidden, ends, 
     score, a, b
         ``score`` is NO_PAIR if there is none; a and b are rows of the AlignmentBatch.
     """
-    offsets = alignments.alignment_offsets
-    a_first, b_first = offsets[first_read], offsets[first_read + 1]
-    n_second = offsets[first_read + 2] - b_first
-    a_len = base_offsets[first_read + 1] - base_offsets[first_read]
-    b_len = base_offsets[first_read + 2] - base_offsets[first_read + 1]
+    a_first, b_first, n_second, a_len, b_len = _mates(base_offsets, alignments, first_read)
     best = np.int64(NO_PAIR)
     best_a = best_b = np.int64(-1)
     best_hash = np.uint64(0)

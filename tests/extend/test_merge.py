@@ -98,13 +98,16 @@ def test_a_device_merges_as_the_cpu_does(device, n_reads, most, most_rescued) ->
     from mapper.cuda.memory import Workspace
     from mapper.cuda.upload import upload
     from mapper.extend.cuda import DeviceAlignments, download_alignments
-    from mapper.extend.merge_cuda import merge_on_device
+    from mapper.extend.merge_cuda import FEW_ROWS, merge_on_device
 
     rng = np.random.default_rng(3)
     before = random_reads(rng, n_reads, most + 1)
     rescued = [
         [] if i % 3 else read for i, read in enumerate(random_reads(rng, n_reads, most_rescued + 1))
     ]
+    of_warps = [new and len(old) + len(new) > FEW_ROWS
+                for old, new in zip(before, rescued, strict=True)]  # fmt: skip
+    assert any(of_warps) == (most > FEW_ROWS)
     batches = [batch_of(reads) for reads in (before, rescued)]
     space = Workspace()
     there = [DeviceAlignments(upload(batch, "alignments")) for batch in batches]
