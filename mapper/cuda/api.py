@@ -25,13 +25,16 @@ import ctypes
 import importlib.util
 import threading
 from collections.abc import Callable
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
 
 from mapper.cuda import kernel_code
 from mapper.cuda.arguments import OWN_TABLES, check_simulated, describe
+from mapper.cuda.driver_calls import FUNCTIONS, LAUNCH, addresses_in, queue_launch
 from mapper.cuda.kernel_code import KernelCode
-from mapper.errors import DeviceError
+from mapper.errors import DeviceError, DeviceMemoryError
 from mapper.jit.accelerate import (
     CACHE_DIR,  # sets numba's cache directory, before any kernel
     announcer,
@@ -75,6 +78,7 @@ __all__ = [
     "cuda_driver",
     "device_context",
     "device_function",
+    "driver_functions",
     "intrinsic",
     "is_driver_error",
     "is_out_of_memory",
@@ -83,6 +87,7 @@ __all__ = [
     "launch_loaded",
     "lowest_capability",
     "problem_of",
+    "refused",
     "sleeping_event",
     "stay_on",
 ]
@@ -129,6 +134,25 @@ def problem_of(error: BaseException) -> str:
 
 SHARED_BYTES = 48 << 10
 """Shared memory of a block by default; ``BoundKernel`` requests more."""
+
+
+@cache
+def driver_functions() -> np.ndarray:
+    """Return the addresses of the driver's functions, for :mod:`mapper.cuda.driver_calls`."""
+    return addresses_in(cuda_driver.driver.lib)
+
+
+def refused(name: str, error: int) -> DeviceError:
+    """Return the exception for an error that one of the driver's functions has returned."""
+    result = cuda_driver.binding.CUresult
+    kind = DeviceError
+    if error == result.CUDA_ERROR_OUT_OF_MEMORY:
+        kind = DeviceMemoryError
+    try:
+        called = result(error).name
+    except ValueError:  # of a newer driver
+        called = f"error {error}"
+    return kind(f"the CUDA driver's {name} returned {called}")
 
 
 class Loaded(NamedTuple):
@@ -258,14 +282,17 @@ def launch_loaded(
     `table` holds the addresses of the arguments, int64 each, of which the driver takes the bytes
     of the kernel's parameters. It has copied them when it returns.
     """
-    given = (
-        function.handle, n_blocks, 1, 1, block, 1, 1, shared_bytes, stream,
-        ctypes.addressof(table),
-    )  # fmt: skip
+    at = ctypes.addressof(table)
     if function.is_cooperative:
-        cuda_driver.driver.cuLaunchCooperativeKernel(*given)
-    else:
-        cuda_driver.driver.cuLaunchKernel(*given, 0)
+        cuda_driver.driver.cuLaunchCooperativeKernel(
+            function.handle, n_blocks, 1, 1, block, 1, 1, shared_bytes, stream, at
+        )
+        return
+    error = queue_launch(
+        driver_functions(), function.handle, n_blocks, block, shared_bytes, at, stream
+    )
+    if error:
+        raise refused(FUNCTIONS[LAUNCH], error)
 
 
 _CONTEXTS: set[int] = set()

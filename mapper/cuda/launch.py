@@ -9,20 +9,39 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping, Sequence
-from functools import cache
 from numbers import Integral
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
 from mapper.cuda import api
-from mapper.cuda.api import SHARED_BYTES, SIMULATED, Kernel, cuda, cuda_driver, launch_loaded
+from mapper.cuda.api import (
+    SHARED_BYTES,
+    SIMULATED,
+    Kernel,
+    cuda,
+    cuda_driver,
+    driver_functions,
+    launch_loaded,
+    refused,
+)
 from mapper.cuda.arguments import as_words, describe, table_of
-from mapper.cuda.memory import Workspace, copy_in_at, copy_out
-from mapper.errors import DeviceError, DeviceMemoryError
+from mapper.cuda.driver_calls import (
+    ATTRIBUTE,
+    COPY_IN,
+    COPY_OUT,
+    FUNCTIONS,
+    LAUNCH,
+    QUERY,
+    RECORD,
+    WAIT,
+    ask_pointer,
+    call_copy,
+    call_launch,
+    call_with_one,
+    call_with_two,
+)
+from mapper.cuda.memory import Workspace, copy_in_at, copy_out, queue_in
 from mapper.jit.accelerate import driver
 
 
@@ -98,28 +117,13 @@ class BoundKernel:
             self._words[self._place_of[place]] = number
 
 
-LAUNCH, COPY_IN, COPY_OUT, QUERY, RECORD, WAIT, ATTRIBUTE = range(7)
-"""Functions of the driver by their numbers; a row of calls begins with one of the first three."""
-
-_FUNCTIONS = (
-    "cuLaunchKernel", "cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2", "cuStreamQuery",
-    "cuEventRecord", "cuEventSynchronize", "cuPointerGetAttribute",
-)  # fmt: skip
 _COLUMNS = 6
 
 _MOST = 32
 """Most recorded calls; at this number they are issued."""
 
-_OUT_OF_MEMORY, _NOT_READY = 2, 600  # of CUresult
+_NOT_READY = 600  # of CUresult
 _MEMORY_TYPE, _OF_HOST = 2, 1  # CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_MEMORYTYPE_HOST
-
-
-@cache
-def driver_functions() -> np.ndarray:
-    """Return the addresses of the driver's functions (int64)."""
-    library = api.cuda_driver.driver.lib
-    found = [ctypes.cast(getattr(library, name), ctypes.c_void_p).value for name in _FUNCTIONS]
-    return np.array(found, np.int64)
 
 
 class Calls:
@@ -203,7 +207,7 @@ class Calls:
         self._launched.clear()
         made, error = make_calls(self._rows, n, self._functions, self._handle)
         if error:
-            raise _refused(_FUNCTIONS[self._rows[made, 0]], error)
+            raise refused(FUNCTIONS[self._rows[made, 0]], error)
 
     def wait(self) -> None:
         """Issue all recorded calls, and wait until all work on the stream is done.
@@ -225,7 +229,7 @@ class Calls:
         )
         if error:
             kind = self._rows[made, 0] if made < n else (RECORD, WAIT)[made - n]
-            raise _refused(_FUNCTIONS[kind], error)
+            raise refused(FUNCTIONS[kind], error)
 
     def is_done(self) -> bool:
         """Return True if all work on the stream is done.
@@ -239,75 +243,8 @@ class Calls:
             return True
         error = ask_stream(self._functions, self._handle)
         if error not in (0, _NOT_READY):
-            raise _refused(_FUNCTIONS[QUERY], error)
+            raise refused(FUNCTIONS[QUERY], error)
         return error == 0
-
-
-def _refused(name: str, error: int) -> DeviceError:
-    kind = DeviceMemoryError if error == _OUT_OF_MEMORY else DeviceError
-    return kind(f"the CUDA driver's {name} returned error {error}")
-
-
-_WORD, _NUMBER = ir.IntType(64), ir.IntType(32)
-
-
-def _call(builder: Any, address: Any, kinds: list[Any], arguments: list[Any]) -> Any:
-    """Call a C function by its address; integers are truncated to its parameter types."""
-    function = ir.FunctionType(_NUMBER, kinds).as_pointer()
-    given = [
-        argument if kind is _WORD else builder.trunc(argument, kind)
-        for argument, kind in zip(arguments, kinds, strict=True)
-    ]
-    return builder.call(builder.inttoptr(address, function), given)
-
-
-@intrinsic
-def _launch(typingctx, address, function, n_blocks, block, shared_bytes, table, stream):
-    """Launch a grid of one dimension, without further options."""
-    numbers = [_NUMBER] * 7
-    kinds = [_WORD, *numbers, _WORD, _WORD, _WORD]
-
-    def codegen(context, builder, signature, args):
-        address, function, n_blocks, block, shared_bytes, table, stream = args
-        one, none = _WORD(1), _WORD(0)
-        given = [function, n_blocks, one, one, block, one, one, shared_bytes, stream, table, none]
-        return _call(builder, address, kinds, given)
-
-    return types.int32(*[types.int64] * 7), codegen
-
-
-@intrinsic
-def _copy(typingctx, address, to, source, n_bytes, stream):
-    def codegen(context, builder, signature, args):
-        return _call(builder, args[0], [_WORD] * 4, list(args[1:]))
-
-    return types.int32(*[types.int64] * 5), codegen
-
-
-@intrinsic
-def _of_one(typingctx, address, handle):
-    """Call a function of a stream or an event."""
-
-    def codegen(context, builder, signature, args):
-        return _call(builder, args[0], [_WORD], [args[1]])
-
-    return types.int32(types.int64, types.int64), codegen
-
-
-@intrinsic
-def _record(typingctx, address, event, stream):
-    def codegen(context, builder, signature, args):
-        return _call(builder, args[0], [_WORD] * 2, list(args[1:]))
-
-    return types.int32(*[types.int64] * 3), codegen
-
-
-@intrinsic
-def _ask_pointer(typingctx, address, found, attribute, pointer):
-    def codegen(context, builder, signature, args):
-        return _call(builder, args[0], [_WORD, _NUMBER, _WORD], list(args[1:]))
-
-    return types.int32(*[types.int64] * 4), codegen
 
 
 @driver
@@ -317,7 +254,7 @@ def _find_page_locked(functions, spans, least, word, found):
         found[i] = n_bytes >= least
         for address in (first, first + max(n_bytes - 1, 0)):
             if found[i]:
-                error = _ask_pointer(functions[ATTRIBUTE], word.ctypes.data, _MEMORY_TYPE, address)
+                error = ask_pointer(functions[ATTRIBUTE], word.ctypes.data, _MEMORY_TYPE, address)
                 found[i] = error == 0 and word[0] == _OF_HOST
 
 
@@ -359,7 +296,7 @@ def upload_in_place(space: Workspace, name: str, columns: Sequence[np.ndarray]) 
     array = space.device(name, sum(len(column) for column in columns), columns[0].dtype)
     at = 0
     for column in columns:
-        copy_in_at(array, at, column, space.stream)
+        queue_in(array, at, column, space.stream)
         at += len(column)
     return array
 
@@ -385,11 +322,11 @@ def make_calls(rows, n, functions, stream):
         kind = rows[i, 0]
         address = functions[kind]
         if kind == LAUNCH:
-            error = _launch(
+            error = call_launch(
                 address, rows[i, 1], rows[i, 2], rows[i, 3], rows[i, 4], rows[i, 5], stream
             )
         else:
-            error = _copy(address, rows[i, 1], rows[i, 2], rows[i, 3], stream)
+            error = call_copy(address, rows[i, 1], rows[i, 2], rows[i, 3], stream)
         if error != 0:
             return i, error
     return n, np.int32(0)
@@ -406,13 +343,13 @@ def make_calls_and_wait(rows, n, functions, stream, event):
     """
     made, error = make_calls(rows, n, functions, stream)
     if error == 0:
-        error = _record(functions[RECORD], event, stream)
+        error = call_with_two(functions[RECORD], event, stream)
     if error == 0:
-        made, error = n + 1, _of_one(functions[WAIT], event)
+        made, error = n + 1, call_with_one(functions[WAIT], event)
     return made, error
 
 
 @driver
 def ask_stream(functions, stream):
     """Return the driver's status of a stream: 0 if all work is done."""
-    return _of_one(functions[QUERY], stream)
+    return call_with_one(functions[QUERY], stream)

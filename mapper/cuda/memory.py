@@ -22,12 +22,22 @@ from mapper.cuda.api import (
     SIMULATED,
     cuda,
     cuda_driver,
+    driver_functions,
     is_driver_error,
     is_out_of_memory,
     problem_of,
+    refused,
     sleeping_event,
 )
-from mapper.cuda.arguments import DeviceArray
+from mapper.cuda.arguments import DeviceArray, address_of
+from mapper.cuda.driver_calls import (
+    COPY_IN,
+    COPY_OUT,
+    FUNCTIONS,
+    WAIT,
+    queue_copy,
+    wait_for_stream,
+)
 from mapper.errors import DeviceMemoryError
 from mapper.jit.accelerate import driver
 from mapper.parallel.buffers import RECYCLER, Recycler
@@ -82,6 +92,12 @@ if SIMULATED:
         """Queue the copy of the first n items of a device array to a host array's first."""
         array[:n].copy_to_host(host[:n])
 
+    queue_in = copy_in_at
+
+    def queue_out(host: np.ndarray, array: Any, stream: Any) -> None:
+        """Queue the copy of a device array's first items to a page-locked host array."""
+        copy_out(host, array, len(host), stream)
+
 else:
     # numba takes longer to slice a device array than the driver takes to queue the copy.
     def copy_in(array: Any, host: np.ndarray, n: int, stream: Any) -> None:
@@ -100,6 +116,23 @@ else:
     def copy_out(host: np.ndarray, array: Any, n: int, stream: Any) -> None:
         """Queue the copy of the first n items of a device array to a host array's first."""
         cuda_driver.device_to_host(host, array, n * host.itemsize, stream=stream)
+
+    def queue_in(array: Any, at: int, host: np.ndarray, stream: Any) -> None:
+        """Queue the copy of a page-locked host array to a device array, from its item `at` on."""
+        if len(host):
+            to = address_of(array) + at * host.itemsize
+            _queue(COPY_IN, to, host.ctypes.data, host.nbytes, stream)
+
+    def queue_out(host: np.ndarray, array: Any, stream: Any) -> None:
+        """Queue the copy of a device array's first items to a page-locked host array."""
+        if len(host):
+            _queue(COPY_OUT, host.ctypes.data, address_of(array), host.nbytes, stream)
+
+    def _queue(kind: int, to: int, source: int, n_bytes: int, stream: Any) -> None:
+        handle = int(cuda_driver._stream_handle(stream))
+        error = queue_copy(driver_functions(), kind, to, source, n_bytes, handle)
+        if error:
+            raise refused(FUNCTIONS[kind], error)
 
 
 # --- memory of a device ---
@@ -386,8 +419,7 @@ class Workspace:
             staged[at : at + len(column)] = column
             at += len(column)
         array = self.device(name, n, staged.dtype)
-        if n:
-            copy_in(array, staged, n, self.stream)
+        queue_in(array, 0, staged, self.stream)
         return array
 
     def download(self, name: str, array: Any) -> np.ndarray:
@@ -397,8 +429,7 @@ class Workspace:
         name: copy data that must outlive the batch.
         """
         host = self.pinned(f"{name} down", len(array), array.dtype)
-        if len(array):
-            copy_out(host, array, len(array), self.stream)
+        queue_out(host, array, self.stream)
         return host
 
     def download_results(self, name: str, arrays: Sequence[Any]) -> list[np.ndarray]:
@@ -413,8 +444,7 @@ class Workspace:
         results = []
         for array, start in zip(arrays, starts, strict=False):
             host = buffer[start : start + whole_words(array.nbytes)].view(array.dtype)[: len(array)]
-            if len(array):
-                copy_out(host, array, len(array), self.stream)
+            queue_out(host, array, self.stream)
             results.append(host)
         return results
 
@@ -423,8 +453,10 @@ class Workspace:
         if self._done is None:
             self.stream.synchronize()
         else:
-            self._done.record(self.stream)
-            self._done.synchronize()
+            handles = int(self._done.handle), int(cuda_driver._stream_handle(self.stream))
+            error = wait_for_stream(driver_functions(), *handles)
+            if error:
+                raise refused(FUNCTIONS[WAIT], error)
 
     def release(self) -> None:
         """Free all arrays, so that a batch can be tried again in smaller pieces."""

@@ -159,6 +159,10 @@ if SIMULATED:
     def sync_warp():
         """Wait for all lanes of the warp; writes before are visible to all of them after."""
 
+    def sum_before(value, lane):
+        """Return the sum of the int64 of the lanes before this one, and the sum of all."""
+        return 0, value
+
     def four_words(words, at, behind):
         """Return words ``at + behind`` and the three after it, by one instruction.
 
@@ -193,6 +197,16 @@ else:
     def sync_warp():
         """Wait for all lanes of the warp; writes before are visible to all of them after."""
         cuda.syncwarp(_ALL)
+
+    @core
+    def sum_before(value, lane):
+        """Return the sum of the int64 of the lanes before this one, and the sum of all."""
+        until = np.int64(value)
+        for step in (1, 2, 4, 8, 16):
+            before = np.int64(cuda.shfl_up_sync(_ALL, until, step))
+            if lane >= step:
+                until += before
+        return until - value, np.int64(cuda.shfl_sync(_ALL, until, 31))
 
     @intrinsic
     def four_words(typing_context, words, at, behind):

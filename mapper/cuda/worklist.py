@@ -10,12 +10,11 @@ of it; the start of each read's part is recorded, and a second kernel puts the p
 order of the reads. If the pool is too small, the stage runs again with a larger one: its counter
 counts all items, so the size is then known.
 
-**Prefix sums**, from counts to offsets. Each thread sums a group of items; the sums are scanned the
-same way, level by level, and each thread then scans its own group: two passes over the counts
-at the bandwidth of memory, no shared memory and no barrier, so the simulator runs the same text.
-A library (cuda-cccl) would be one more dependency. The streamed alignment of pairs has a scan of
-its own (:mod:`mapper.align.cuda.kernels`): it counts three things in one pass over a chunk, and
-scans the few totals of blocks in a single launch, where this one takes two for each level.
+**Prefix sums**, from counts to offsets. Each warp sums a group of items; then each adds up the sums
+of the groups before its own, and scans that: two launches, as queueing one takes as long as its
+work on a batch, no shared memory and no barrier, so the simulator runs the same text. A library
+(cuda-cccl) would be one more dependency. The streamed alignment of pairs has a scan of its own
+(:mod:`mapper.align.cuda.kernels`): it counts three things in one pass over a chunk.
 """
 
 from __future__ import annotations
@@ -25,37 +24,52 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mapper.cuda.api import cuda, kernel
-from mapper.cuda.memory import Workspace, copy_in, total_bytes
+from mapper.cuda.memory import Workspace, total_bytes
+from mapper.cuda.warp import WARP, WarpLanes, sum_before
 from mapper.errors import DeviceError, option
+from mapper.jit.lanes import lane_sum
 
-GROUP = 128
-"""Items of a thread in a prefix sum: many, as the sums of a batch take microseconds, and queueing a
-level of them as long."""
+MOST_GROUPS = 512
+"""Groups of a prefix sum: each is a warp's, which adds up the sums of all groups before its own."""
 
 
 @kernel(128)
-def _sum_groups(counts, n, sums):
-    group = cuda.grid(1)
-    start = group * GROUP
+def _sum_groups(counts, n, size, sums):
+    thread = cuda.grid(1)
+    lanes = WarpLanes(thread % WARP, WARP)
+    group = thread // WARP
+    start = group * size
     if start < n:
         total = np.int64(0)
-        for i in range(start, min(n, start + GROUP)):
+        for i in range(start + lanes.lane, min(n, start + size), WARP):
             total += counts[i]
-        sums[group] = total
+        total = lane_sum(total, lanes)
+        if lanes.lane == 0:
+            sums[group] = total
 
 
 @kernel(128)
-def _scan_groups(counts, n, group_starts, offsets):
-    group = cuda.grid(1)
-    start = group * GROUP
-    if start < n:
-        at = group_starts[group]
-        end = min(n, start + GROUP)
-        for i in range(start, end):
-            count = counts[i]  # before the write: both may be one array
-            offsets[i] = at
-            at += count
-        if end == n:
+def _scan_groups(counts, n, size, sums, offsets):
+    thread = cuda.grid(1)
+    lanes = WarpLanes(thread % WARP, WARP)
+    group = thread // WARP
+    start = group * size
+    if start < n or group == 0:
+        at = np.int64(0)
+        for i in range(lanes.lane, group, WARP):
+            at += sums[i]
+        at = lane_sum(at, lanes)
+        end = min(n, start + size)
+        for first in range(start, end, WARP):
+            i = first + lanes.lane
+            count = np.int64(0)
+            if i < end:
+                count += counts[i]
+            before, all_of_them = sum_before(count, lanes.lane)
+            if i < end:
+                offsets[i] = at + before
+            at += all_of_them
+        if end == n and lanes.lane == 0:
             offsets[n] = at
 
 
@@ -70,16 +84,13 @@ def offsets_of(space: Workspace, name: str, counts: Any, n: int) -> Any:
         Device array of integers (n,): items of each row.
     """
     offsets = space.device(name, n + 1, np.int64)
-    n_groups = (n + GROUP - 1) // GROUP
-    if n_groups <= 1:
-        group_starts = space.upload(f"{name} 0", np.zeros(1, np.int64))
-    else:
-        sums = space.device(f"{name} sums", n_groups, np.int64)
-        _sum_groups.launch(n_groups, space.stream, counts, n, sums)
-        group_starts = offsets_of(space, f"{name} +", sums, n_groups)
-    _scan_groups.launch(n_groups, space.stream, counts, n, group_starts, offsets)
-    if n == 0:
-        copy_in(offsets, np.zeros(1, np.int64), 1, space.stream)
+    size = WARP * max(1, -(-n // (WARP * MOST_GROUPS)))
+    n_groups = -(-n // size)
+    sums = space.device(f"{name} sums", MOST_GROUPS, np.int64)
+    _sum_groups.launch(n_groups * WARP, space.stream, counts, n, size, sums)
+    # Without rows there is a group, too, which writes the first offset.
+    n_threads = max(n_groups, 1) * WARP
+    _scan_groups.launch(n_threads, space.stream, counts, n, size, sums, offsets)
     return offsets
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from types import SimpleNamespace
 from typing import NamedTuple
 from unittest import mock
@@ -108,9 +107,8 @@ def test_a_launch_hands_over_what_numba_does() -> None:
     def launch(stream, config, kernel, *arguments):
         by_numba.append((config, bytes_of(arguments)))
 
-    def launch_kernel(function, x, y, z, *rest, is_cooperative=False):
-        block, shared, stream, table, *extra = rest[:3], *rest[3:]
-        assert extra == [0] * (not is_cooperative)
+    def launch_cooperative(function, x, y, z, *rest, is_cooperative=True):
+        block, shared, stream, table = rest[:3], *rest[3:]
         config = {
             "grid": (x, y, z), "block": block, "shmem_size": shared,
             "is_cooperative": is_cooperative,
@@ -118,10 +116,12 @@ def test_a_launch_hands_over_what_numba_does() -> None:
         widths = [len(word) for word in by_numba[0][1]]
         by_us.append((config, words_at(table, widths), (function, stream)))
 
-    launches = SimpleNamespace(
-        cuLaunchKernel=launch_kernel,
-        cuLaunchCooperativeKernel=partial(launch_kernel, is_cooperative=True),
-    )
+    def launch_kernel(functions, function, n_blocks, block, shared, table, stream):
+        grid_and_block = n_blocks, 1, 1, block, 1, 1
+        launch_cooperative(function, *grid_and_block, shared, stream, table, is_cooperative=False)
+        return 0
+
+    launches = SimpleNamespace(cuLaunchCooperativeKernel=launch_cooperative)
     context = SimpleNamespace(device=SimpleNamespace(id=0, compute_capability=CAPABILITY))
     given = arguments(ours)
     with (
@@ -130,6 +130,8 @@ def test_a_launch_hands_over_what_numba_does() -> None:
         mock.patch.object(dispatcher, "launch", launch),
         mock.patch.object(dispatcher, "LaunchConfig", lambda **options: options),
         mock.patch.object(driver, "driver", launches),
+        mock.patch.object(api, "driver_functions", lambda: None),
+        mock.patch.object(api, "queue_launch", launch_kernel),
         mock.patch.object(api.cuda, "current_context", lambda: context),
         mock.patch.object(kernel_code, "find", lambda *_: _[-1]()),
         mock.patch.object(api, "_load", lambda code: api.Loaded(0x77, code.is_cooperative)),

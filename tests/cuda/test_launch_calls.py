@@ -130,19 +130,58 @@ def test_what_the_driver_refuses_is_raised_and_ends_the_rest(pretended) -> None:
     driver, launch = pretended.driver, pretended.calls
     there = DeviceArray(None, 64, (100,), np.dtype(np.int8))
     host = np.zeros(4, np.int8)
-    for number, error in ((1, DeviceError), (2, DeviceMemoryError)):
+    for number, error, name in (
+        (1, DeviceError, "CUDA_ERROR_INVALID_VALUE"),
+        (2, DeviceMemoryError, "CUDA_ERROR_OUT_OF_MEMORY"),
+        (123_456, DeviceError, "error 123456"),
+    ):
         driver.returns["cuMemcpyHtoDAsync_v2"] = number
         launch.copy_out(host, there)
         launch.copy_in(there, 0, host)
         launch.copy_out(host, there)
-        with pytest.raises(error, match=f"cuMemcpyHtoDAsync_v2 returned error {number}$"):
+        with pytest.raises(error, match=f"cuMemcpyHtoDAsync_v2 returned {name}$"):
             launch.make()
         launch.make()  # nothing is left of it
-    assert [call[0][8:12] for call in driver.made] == ["DtoH", "HtoD"] * 2
+    assert [call[0][8:12] for call in driver.made] == ["DtoH", "HtoD"] * 3
     launch.copy_out(host, there)
     launch.forget()
     launch.make()
-    assert len(driver.made) == 4
+    assert len(driver.made) == 6
+
+
+def test_what_is_queued_at_once_has_all_its_arguments_too(pretended) -> None:
+    from mapper.cuda import api, memory
+
+    driver = pretended.driver
+    there = DeviceArray(None, 2**47 + 64, (100,), np.dtype(np.int32))
+    host = np.arange(10, dtype=np.int32)
+    table = (c_void_p * 1)()
+    loaded = api.Loaded(2**46 + 1, False)
+    api.launch_loaded(loaded, 2**31 + 5, 64, STREAM, 99, table)
+    memory.queue_in(there, 3, host[2:7], "a stream")
+    memory.queue_out(host[1:], there, "a stream")
+    memory.queue_in(there, 3, host[:0], "a stream")
+    memory.queue_out(host[:0], there, "a stream")
+    space = memory.Workspace(memory.Recycler(memory.pinned_bytes), stream="a stream")
+    space._done = SimpleNamespace(handle=EVENT)
+    space.synchronize()
+    assert driver.made == [
+        ("cuLaunchKernel", loaded.handle, 2**31 + 5, 1, 1, 64, 1, 1, 99, STREAM,
+         ctypes.addressof(table), None),
+        ("cuMemcpyHtoDAsync_v2", there.address + 12, host.ctypes.data + 8, 20, STREAM),
+        ("cuMemcpyDtoHAsync_v2", host.ctypes.data + 4, there.address, 36, STREAM),
+        ("cuEventRecord", EVENT, STREAM),
+        ("cuEventSynchronize", EVENT),
+    ]  # fmt: skip
+    driver.returns.update(dict.fromkeys(KINDS, 2))
+    with pytest.raises(DeviceMemoryError, match="cuLaunchKernel"):
+        api.launch_loaded(loaded, 1, 64, STREAM, 0, table)
+    with pytest.raises(DeviceMemoryError, match="cuMemcpyHtoDAsync_v2"):
+        memory.queue_in(there, 0, host, "a stream")
+    with pytest.raises(DeviceMemoryError, match="cuMemcpyDtoHAsync_v2"):
+        memory.queue_out(host, there, "a stream")
+    with pytest.raises(DeviceMemoryError, match="cuEventSynchronize"):
+        space.synchronize()
 
 
 def test_waiting_makes_the_calls_first(pretended) -> None:
@@ -161,7 +200,7 @@ def test_what_fails_before_or_while_it_waits_is_raised(pretended, refusing: str)
     driver, launch = pretended.driver, pretended.calls
     driver.returns[refusing] = 700
     launch.launch(PretendedKernel(16), 1, {})
-    with pytest.raises(DeviceError, match=f"{refusing} returned error 700$"):
+    with pytest.raises(DeviceError, match=f"{refusing} returned CUDA_ERROR_ILLEGAL_ADDRESS$"):
         launch.wait()
     assert driver.made[-1][0] == refusing
     driver.returns.clear()
@@ -201,7 +240,7 @@ def test_a_stream_says_whether_it_is_done(pretended) -> None:
     driver.returns["cuStreamQuery"] = 600
     assert not launch.is_done()
     driver.returns["cuStreamQuery"] = 700
-    with pytest.raises(DeviceError, match="cuStreamQuery returned error 700"):
+    with pytest.raises(DeviceError, match="cuStreamQuery returned CUDA_ERROR_ILLEGAL_ADDRESS"):
         launch.is_done()
     assert driver.made == [("cuStreamQuery", STREAM)] * 3
 

@@ -121,7 +121,7 @@ def test_hits_with_rows_of_64_bits(device, monkeypatch, far):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("n", [0, 1, 15, 16, 17, 257, 5000])
+@pytest.mark.parametrize("n", [0, 1, 31, 32, 33, 513, 5000, 70_001])
 def test_scan_is_the_cumulative_sum(device, n):
     from mapper.cuda.memory import Workspace
     from mapper.cuda.worklist import offsets_of

@@ -53,8 +53,8 @@ def seeding_and_chaining():
     seeds = types.NamedTuple([I4, U1], PerRead)
     yield _doubt_pairs, [reads, ALIGNMENTS, seeds, scores, NUMBER, U1]
     yield _chain, [bounds, SEEDS, LOCI, NUMBER]
-    yield _sum_groups, [I4, NUMBER, I8]
-    yield _scan_groups, [I4, NUMBER, I8, I8]
+    yield _sum_groups, [I4, NUMBER, NUMBER, I8]
+    yield _scan_groups, [I4, NUMBER, NUMBER, I8, I8]
     yield (
         align_ungapped,
         [array(np.uint64, 2), reads, LOCI, I4, type_of(ExtendParams()), NUMBER, I4, rows],
