@@ -77,6 +77,7 @@ OPENS_FILES = {
     "sorting.saved_runs": "runs of a sort that another process goes on with",
     "sorting.spill_file": "the temporary file of a sort",
     "mapping.warm_up": "processes that compile ahead",
+    "parallel.remote_calls": "processes that serve calls",
 }
 THREAD_MAKERS = {"Thread", "Timer", "ThreadPoolExecutor", "ProcessPoolExecutor", "Pool"}
 FILE_OPENERS = {

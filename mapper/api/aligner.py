@@ -212,7 +212,8 @@ class Aligner:
 
     def _start(self, stack: ExitStack, checks: Iterator[None] | None = None) -> None:
         """Start the threads; what `stack` holds is given back when the Aligner is closed."""
-        self._session = stack.enter_context(Session(self.index, checks))
+        path = None if self._folder is None else str(self._folder)
+        self._session = stack.enter_context(Session(self.index, checks, path))
         self._session.pool.resize(self._threads)
         self._check = self._session.check_index()
         self._pid = os.getpid()

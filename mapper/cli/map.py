@@ -187,7 +187,7 @@ def run(args: argparse.Namespace) -> int:
     index, checks = Index.open_checked(args.index)
     with (
         hold_device(args.device, args.jobs_per_device) as device,
-        Session(index, checks) as session,
+        Session(index, checks, args.index) as session,
     ):
         for number, (row, job) in enumerate(zip(rows, jobs, strict=True)):
             with map_batch.one_run(row, number, len(rows)):

@@ -234,11 +234,11 @@ def choose_device(text: str) -> DeviceChoice:
 
 
 def begin_opening(text: str) -> None:
-    """Begin to open the devices that a run will use, in a thread, while Python imports.
+    """Begin to open the device that a run will use, in a thread, while Python imports.
 
     The driver takes some tenths of a second to start and for the first context of a device, as long
-    as importing numba-cuda, which then finds both done. Where it is not certain which devices these
-    are, only the driver is started. Problems are left to :func:`choose_device`.
+    as importing numba-cuda, which then finds both done. Where it is not certain which device that
+    is, or there are several, only the driver is started. :func:`choose_device` reports problems.
 
     Parameters
     ----------
@@ -254,7 +254,7 @@ def begin_opening(text: str) -> None:
 
 
 def _open_devices(driver: ctypes.CDLL, text: str) -> None:
-    """Start the driver, and make the contexts that numba-cuda will ask for, the primary ones."""
+    """Start the driver, and make the context that numba-cuda will ask for, the primary one."""
     n_devices, device, context = ctypes.c_int(), ctypes.c_int(), ctypes.c_void_p()
     try:
         count, find = driver.cuDeviceGetCount, driver.cuDeviceGet
@@ -265,14 +265,15 @@ def _open_devices(driver: ctypes.CDLL, text: str) -> None:
     if failed:
         return
     if text.startswith("cuda:") and text != ANY:
-        ordinals = {int(part) for part in text.removeprefix("cuda:").split(",")}
+        ordinals = [int(part) for part in text.removeprefix("cuda:").split(",")]
     elif n_devices.value == 1 or text == CUDA or "CUDA_VISIBLE_DEVICES" in os.environ:
-        ordinals = set(range(n_devices.value))
+        ordinals = list(range(n_devices.value))
     else:
         return  # one of several, which is locked first
-    for ordinal in ordinals:
-        if ordinal < n_devices.value and not find(ctypes.byref(device), ordinal):
-            retain(ctypes.byref(context), device)  # until the process ends
+    if len(ordinals) != 1:
+        return  # each is opened by a process of its own
+    if ordinals[0] < n_devices.value and not find(ctypes.byref(device), ordinals[0]):
+        retain(ctypes.byref(context), device)  # until the process ends
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import mmap
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from functools import cache
 from typing import Any
@@ -202,6 +202,11 @@ def shared_by(n_processes: int) -> Iterator[None]:
         _Share.n_processes = before
 
 
+def n_sharing() -> int:
+    """Return how many processes share each device, this one included."""
+    return _Share.n_processes
+
+
 def total_bytes() -> int:
     """Return the memory of the current device, or this process's part of it."""
     whole = sys.maxsize if SIMULATED else _total_bytes_of(cuda.current_context().device.id)
@@ -247,17 +252,27 @@ def _touch(memory):
         memory[at] = 0
 
 
-class _LockedPages:
-    """Pages of the system's memory that the current device's driver has locked."""
+def _own_pages(n_bytes: int) -> np.ndarray:
+    pages = mmap.mmap(-1, n_bytes)
+    with suppress(OSError):  # of a system without large pages
+        pages.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(pages, np.uint8)
 
-    def __init__(self, n_bytes: int) -> None:
+
+class _LockedPages:
+    """Pages of the system's memory that the current device's driver has locked.
+
+    Parameters
+    ----------
+    allocate
+        Returns memory (uint8), or raises OSError.
+    """
+
+    def __init__(self, n_bytes: int, allocate: Callable[[int], np.ndarray]) -> None:
         try:
-            pages = mmap.mmap(-1, n_bytes)
+            memory = allocate(n_bytes)
         except OSError as error:
             raise DeviceMemoryError(f"{n_bytes / 1e6:.1f} MB of the host: {error}") from error
-        with suppress(OSError):  # of a system without large pages
-            pages.madvise(mmap.MADV_HUGEPAGE)
-        memory = np.frombuffer(pages, np.uint8)
         _touch(memory)
         self.__array_interface__ = memory.__array_interface__
         address = memory.ctypes.data
@@ -276,18 +291,23 @@ def _unlock(address: int, context: Any, memory: np.ndarray) -> None:
         cuda_driver.driver.cuCtxPopCurrent()
 
 
-def pinned_bytes(n_bytes: int) -> np.ndarray:
+def pinned_bytes(n_bytes: int, allocate: Callable[[int], np.ndarray] = _own_pages) -> np.ndarray:
     """Allocate page-locked memory, uint8.
 
     In the driver's own function threads wait for each other, 6 ms for each 16 MB, most of which go
     into clearing pages. So pages of larger memory are provided here, and the driver only locks
     them.
+
+    Parameters
+    ----------
+    allocate
+        Returns the memory, if it is large (uint8), or raises OSError.
     """
     what = f"a pinned buffer of {n_bytes / 1e6:.1f} MB"
     if not SIMULATED and n_bytes >= _LEAST_OWN_PAGES:
         try:
             with device_memory(what, locking=False):
-                return np.asarray(_LockedPages(n_bytes))
+                return np.asarray(_LockedPages(n_bytes, allocate))
         except Exception as error:
             if not is_driver_error(error):
                 raise
@@ -296,13 +316,31 @@ def pinned_bytes(n_bytes: int) -> np.ndarray:
         return cuda.pinned_array(n_bytes, np.uint8)
 
 
+class _Results:
+    """Where the memory of results comes from."""
+
+    allocate: Callable[[int], np.ndarray] = staticmethod(_own_pages)
+
+
+def keep_results_in(allocate: Callable[[int], np.ndarray]) -> None:
+    """Let large page-locked arrays for results be of other memory, as that which is shared.
+
+    `allocate` returns so many bytes (uint8), or raises OSError.
+    """
+    _Results.allocate = staticmethod(allocate)
+
+
+def _result_bytes(n_bytes: int) -> np.ndarray:
+    return pinned_bytes(n_bytes, _Results.allocate)
+
+
 def result_memory() -> Recycler:
     """Return a recycler of page-locked memory for results; streams of a device share one.
 
     Locking pages is slow (measured: 94 ms for 248 MB). With one recycler there are as many buffers
     as batches under way, whichever streams they went through.
     """
-    return Recycler(pinned_bytes, freeing=DRIVER)
+    return Recycler(_result_bytes, freeing=DRIVER)
 
 
 MOST_PAGE_LOCKED = 1 << 32
@@ -311,10 +349,13 @@ MOST_PAGE_LOCKED = 1 << 32
 _MOST_UNUSED = 1 << 32
 
 
-_PAGE_LOCKED = Recycler(pinned_bytes, _MOST_UNUSED, DRIVER)
+_FOR_RESULTS = Recycler(_result_bytes, _MOST_UNUSED, DRIVER)
+_FOR_READS = Recycler(pinned_bytes, _MOST_UNUSED, DRIVER)
 
 
-def page_locked(n: int, dtype: np.dtype, kind: str | None = None) -> np.ndarray:
+def page_locked(
+    n: int, dtype: np.dtype, kind: str | None = None, *, for_results: bool = True
+) -> np.ndarray:
     """Return a page-locked host array of `n` items, of any content, for the caller to keep.
 
     A device copies to it without the host's help. Its memory is used again when neither
@@ -325,11 +366,14 @@ def page_locked(n: int, dtype: np.dtype, kind: str | None = None) -> np.ndarray:
     ----------
     kind
         See :meth:`mapper.parallel.buffers.Recycler.empty`.
+    for_results
+        False for what a device fetches.
     """
     n_bytes = n * dtype.itemsize
     if n_bytes <= MOST_PAGE_LOCKED:
         try:
-            return _PAGE_LOCKED.empty(n_bytes, kind).view(dtype)
+            recycler = _FOR_RESULTS if for_results else _FOR_READS
+            return recycler.empty(n_bytes, kind).view(dtype)
         except DeviceMemoryError as error:
             log.debug("%s; results go to ordinary memory", error)
     return RECYCLER.empty(n_bytes).view(dtype)
@@ -337,7 +381,8 @@ def page_locked(n: int, dtype: np.dtype, kind: str | None = None) -> np.ndarray:
 
 def free_page_locked() -> None:
     """Free the memory of :func:`page_locked` that is not in use; see :meth:`Recycler.clear`."""
-    _PAGE_LOCKED.clear()
+    _FOR_RESULTS.clear()
+    _FOR_READS.clear()
 
 
 # --- workspaces ---

@@ -38,6 +38,9 @@ class Backend(ABC):
     n_streams: int = 0
     """CUDA streams of all devices; 0 on the CPU."""
 
+    process_bytes: int = 0
+    """Memory of the processes that it has started."""
+
     default_batch_bases: int = BATCH_BASES
     """Bases of a batch if the user names no number."""
 

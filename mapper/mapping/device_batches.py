@@ -21,6 +21,8 @@ from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+import numpy as np
+
 from mapper import batch_ops
 from mapper.batch import EncodedBatch, ReadBatch
 from mapper.batch_ops import ResultSlice
@@ -37,14 +39,15 @@ from mapper.mapping.stages import (
     long_reads_of,
 )
 from mapper.mapping.stats import RunStats
-from mapper.pair.insert_size import InsertSizeModel, assumed_model
+from mapper.pair.insert_size import InsertSizeModel
 from mapper.pair.placement import tally_encoded
 from mapper.pair.records import Names
 from mapper.parallel.pool import MAP, READ, PriorityPool, complete, start_daemon
 from mapper.params import LEAST_MEMBER_BASES, MEMBER_BASES, MapParams
 
 if TYPE_CHECKING:
-    from mapper.mapping.stages_cuda import DeviceNames, DeviceStages, NamesOn
+    from mapper.mapping.device_servers import DeviceServers
+    from mapper.mapping.stages_cuda import DeviceStages
 
 Result = TypeVar("Result")
 
@@ -111,11 +114,15 @@ class _Group(NamedTuple):
 class CudaBackend(Backend):
     """Aligns groups of batches on devices, each in a thread of the stream that it takes."""
 
-    def __init__(self, stages: DeviceStages, params: MapParams, stats: RunStats) -> None:
+    def __init__(
+        self, stages: DeviceStages | DeviceServers, params: MapParams, stats: RunStats
+    ) -> None:
         self.n_streams = len(stages.streams)
+        self.process_bytes = stages.process_bytes
         self.default_batch_bases = stages.batch_bases
-        self._stages, self._params, self._stats = stages, params, stats
-        self._names: DeviceNames | None = None
+        self._stages: Any = stages
+        self._params, self._stats = params, stats
+        self._names: Any = None  # of these stages
         self._has_group = False  # the names have a read group
         self._pool: PriorityPool
         self._size = 1  # batches of a group
@@ -134,7 +141,7 @@ class CudaBackend(Backend):
         self._has_group = len(names.read_group) > 0
         self._names = self._stages.device_names(names)
 
-    def _names_for(self, batches: Sequence[_Parsed]) -> NamesOn | None:
+    def _names_for(self, batches: Sequence[_Parsed]) -> Callable[[int], Any] | None:
         """Return the names for the records of a group of batches; None if the host makes these."""
         groups = {batch.read_group for batch in batches}
         group = groups.pop()
@@ -144,15 +151,10 @@ class CudaBackend(Backend):
         return partial(self._names.on, read_group=group)
 
     def warm_up(self, reads: ReadBatch) -> Aligned:
-        aligned = self._stages.align(reads, self._params, RunStats())
-        self._stages.align(reads, self._params, RunStats(), assumed_model())
-        if self._names is not None:
-            (made,) = self._stages.align_batches(
-                [reads], self._params, RunStats(), assumed_model(), self._names.on
-            )
-            if isinstance(made, EncodedBatch):
-                tally_encoded(made)
-        return aligned
+        if self._names is None:
+            return self._stages.warm_up(reads, self._params)
+        tally_encoded(EncodedBatch(np.empty(0, np.uint8), np.empty(0, np.uint8), 0))
+        return self._stages.warm_up(reads, self._params, self._names.on)
 
     def start(self, pool: PriorityPool, n_threads: int, group_size: int) -> None:
         self._pool, self._size = pool, group_size

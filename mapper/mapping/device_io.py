@@ -16,6 +16,7 @@ from mapper.errors import UsageError, option
 if TYPE_CHECKING:
     from mapper.io.bgzf import Compressor
     from mapper.io.bgzf_reader import Inflater
+    from mapper.mapping.device_servers import DeviceServers
     from mapper.sorting.runs import RecordStore
 
 log = logging.getLogger(__name__)
@@ -46,8 +47,9 @@ class DeviceIO(NamedTuple):
 
 
 def open_device_io(
-    stack: ExitStack, ordinals: Sequence[int], compress_on: str, level: int, threads: int
-) -> DeviceIO:
+    stack: ExitStack, ordinals: Sequence[int], compress_on: str, level: int, threads: int,
+    servers: DeviceServers | None = None,
+) -> DeviceIO:  # fmt: skip
     """Open what devices do of input and output, until `stack` is closed.
 
     Parameters
@@ -60,6 +62,8 @@ def open_device_io(
         0 to 9.
     threads
         Threads of the run.
+    servers
+        The devices' processes, where each has one: these compress, and the host does the rest.
 
     Raises
     ------
@@ -84,7 +88,7 @@ def open_device_io(
                 f"{option('compress_on', DEVICE)} needs nvCOMP 6, which is not installed: "
                 f"{nvcomp.INSTALL}"
             )
-        return DeviceIO(open_store=open_store if ordinals else None)
+        return DeviceIO(open_store=open_store if ordinals and servers is None else None)
     from mapper.io.bgzf_cuda import INFLATING_RANGES, device_deflater, device_inflater
 
     @cache
@@ -94,10 +98,12 @@ def open_device_io(
         return stack.enter_context(device_inflater(codec, ordinals, streams))
 
     inflater = deflater = None
-    if threads < FEW_THREADS * len(ordinals):
+    if servers is None and threads < FEW_THREADS * len(ordinals):
         inflater = stack.enter_context(device_inflater(codec, ordinals))
     if compress_on != HOST:
-        deflater = stack.enter_context(device_deflater(codec, ordinals, level))
+        deflater = stack.enter_context(
+            device_deflater(codec, ordinals, level) if servers is None else servers.deflater(level)
+        )
         if deflater is None and compress_on == DEVICE:
             raise UsageError(
                 f"{option('compress_on', DEVICE)}: the device's memory is too small for the index "
@@ -107,4 +113,6 @@ def open_device_io(
         "nvCOMP %s: BGZF is decompressed on the %s, BAM compressed on the %s", codec.version,
         "host" if inflater is None else "device", "host" if deflater is None else "device",
     )  # fmt: skip
+    if servers is not None:
+        return DeviceIO(deflater=deflater)
     return DeviceIO(inflater, deflater, open_inflater, open_store)

@@ -526,8 +526,9 @@ class Run:
         # With a bound, sorted records or larger batches have what is left of it.
         input_bytes = _input_bytes(job)
         self.backend = session.backend(
-            job.device, self.params, stats, may_copy=job.memory is None, input_bytes=input_bytes
-        )
+            job.device, self.params, stats, may_copy=job.memory is None, input_bytes=input_bytes,
+            threads=job.threads,
+        )  # fmt: skip
         self.batch_bases = job.batch_bases or self.backend.default_batch_bases
         """Bases to align at a time."""
         self.member_bases = self.backend.member_bases(self.batch_bases, job.threads, input_bytes)
@@ -543,6 +544,7 @@ class Run:
         helper_bytes = n_helpers * SAMTOOLS_BYTES
         if n_helpers:
             helper_bytes += int(self.index.contigs.lengths.max())  # CRAM's reference
+        helper_bytes += self.backend.process_bytes
         n_streams = self.backend.n_streams
         plan = plan_memory(
             job.memory, self.index.n_bytes, self.workers, self.batch_bases,

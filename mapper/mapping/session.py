@@ -24,6 +24,7 @@ from mapper.parallel.pool import READ, PriorityPool
 from mapper.params import MapParams
 
 if TYPE_CHECKING:
+    from mapper.mapping.device_servers import DeviceServers
     from mapper.mapping.stages_cuda import DeviceStages
 
 log = logging.getLogger(__name__)
@@ -40,15 +41,22 @@ class Session:
     checks
         Reads the index's files during the first run, and raises if one is damaged
         (:func:`mapper.index.storage.checks`); None for an index that has no files.
+    path
+        Of the index; None for one that has no files.
     """
 
-    def __init__(self, index: Index, checks: Iterator[None] | None = None) -> None:
+    def __init__(
+        self, index: Index, checks: Iterator[None] | None = None, path: str | None = None
+    ) -> None:
         self.index = index
+        self._path = path
         self._in_use = IndexInUse(index)
         self._checks = checks
         self.pool = PriorityPool(0)
         self._choice = DeviceChoice(CPU)
-        self._stages: DeviceStages | None = None
+        self._stages: DeviceStages | DeviceServers | None = None
+        self._servers: DeviceServers | None = None  # the stages, if these are of several devices
+        self._started = ExitStack()  # ends the servers that this session has started
         self._device_io: dict[tuple[Sequence[int], str, int, int], DeviceIO] = {}
         self._opened = ExitStack()
         self._checked: set[tuple[str, int, int, int]] = set()
@@ -70,7 +78,8 @@ class Session:
         self.pool.shutdown()
         self._opened.close()
         self._device_io.clear()
-        self._stages = None
+        self._stages = self._servers = None
+        self._started.close()
 
     def names(self, read_group: str) -> Names:
         """Return the names of the contigs and of a read group's ID, empty for none."""
@@ -80,15 +89,15 @@ class Session:
 
     def beside(self) -> Session:
         """Return a session with threads of its own, and the same index, on devices too."""
-        other = Session(self.index, self._checks)
+        other = Session(self.index, self._checks, self._path)
         other._choice, other._stages, other._names = self._choice, self._stages, self._names
-        other._in_use = self._in_use
+        other._servers, other._in_use = self._servers, self._in_use
         self._checks = None
         return other
 
     def backend(
         self, choice: DeviceChoice, params: MapParams, stats: RunStats, *, may_copy: bool,
-        input_bytes: int,
+        input_bytes: int, threads: int,
     ) -> Backend:  # fmt: skip
         """Return a run's backend; the first one of a device copies the index there.
 
@@ -98,6 +107,8 @@ class Session:
             Whether a run on the CPU may copy the index to huge pages, memory of its own.
         input_bytes
             Bytes of its files of reads, as far as that is known.
+        threads
+            Of the run.
 
         Raises
         ------
@@ -111,7 +122,7 @@ class Session:
         with stats.starting():
             from mapper.mapping.device_batches import CudaBackend
 
-            return CudaBackend(self._stages_on(choice), params, stats)
+            return CudaBackend(self._stages_on(choice, threads), params, stats)
 
     def device_io(
         self, choice: DeviceChoice, compress_on: str, level: int, threads: int
@@ -120,23 +131,32 @@ class Session:
         wanted = choice.ordinals, compress_on, level, threads
         if wanted not in self._device_io:
             self._opened.close()
-            self._device_io = {wanted: open_device_io(self._opened, *wanted)}
+            self._device_io = {wanted: open_device_io(self._opened, *wanted, self._servers)}
         return self._device_io[wanted]
 
-    def _stages_on(self, choice: DeviceChoice) -> DeviceStages:
+    def _stages_on(self, choice: DeviceChoice, threads: int) -> DeviceStages | DeviceServers:
         if self._stages is None or choice != self._choice:
-            from mapper.mapping.stages_cuda import DeviceStages
+            self._stages = self._servers = None  # their memory may be needed
+            self._opened.close()
+            self._device_io.clear()
+            self._started.close()
+            if len(choice.ordinals) > 1:
+                from mapper.cuda.memory import n_sharing
+                from mapper.mapping.device_servers import DeviceServers
 
-            self._stages = None  # its memory may be needed
-            self._stages = DeviceStages(self.index, choice.ordinals)
+                self._stages = self._servers = DeviceServers(
+                    self.index, self._path, choice.ordinals, n_sharing(), threads
+                )
+                self._started.callback(self._servers.close)
+            else:
+                from mapper.mapping.stages_cuda import DeviceStages
+
+                self._stages = DeviceStages(self.index, choice.ordinals)
             self._choice = choice
-            from mapper.cuda.upload import bytes_on_device
-
-            n_bytes = bytes_on_device(self._stages.streams[0].fm)
             log.info(
                 "the index takes %.2f GB of each device's memory; in the rest batches of %.1f M "
                 "bases fit, and are made smaller where they do not",
-                n_bytes / 1e9, self._stages.batch_bases / 1e6,
+                self._stages.index_bytes / 1e9, self._stages.batch_bases / 1e6,
             )  # fmt: skip
         return self._stages
 

@@ -62,7 +62,7 @@ from mapper.mapping.stages import (
 )
 from mapper.mapping.stats import ON_CPU, RunStats
 from mapper.pair.cuda import propose_loci
-from mapper.pair.insert_size import InsertSizeModel
+from mapper.pair.insert_size import InsertSizeModel, assumed_model
 from mapper.pair.records import Names
 from mapper.pair.records_cuda import encode_on_device
 from mapper.parallel.map import map_in_threads
@@ -207,6 +207,10 @@ class DeviceStages:
             _batch_bases(stream, self._n_streams[stream.ordinal]) for stream in self.streams
         )
         """Bases of a batch for which the free memory of every device suffices, about."""
+        self.index_bytes = bytes_on_device(self.streams[0].fm)
+        """Bytes of the index on each device."""
+        self.process_bytes = 0
+        """Memory of processes that have been started."""
 
     @staticmethod
     def device_names(names: Names) -> DeviceNames:
@@ -221,7 +225,7 @@ class DeviceStages:
         stay_on(self.streams[0].ordinal)
 
         def locked(column: np.ndarray) -> np.ndarray:
-            there = page_locked(len(column), column.dtype)
+            there = page_locked(len(column), column.dtype, for_results=False)
             there[:] = column
             return there
 
@@ -233,6 +237,16 @@ class DeviceStages:
     def free_page_locked() -> None:
         """Free page-locked memory that nothing uses now."""
         free_page_locked()
+
+    def warm_up(
+        self, reads: ReadBatch, params: MapParams, names_on: NamesOn | None = None
+    ) -> Aligned:
+        """Align a few reads in every way that a run does, so that all kernels are there."""
+        aligned = self.align(reads, params, RunStats())
+        self.align(reads, params, RunStats(), assumed_model())
+        if names_on is not None:
+            self.align_batches([reads], params, RunStats(), assumed_model(), names_on)
+        return aligned
 
     def align(
         self, reads: ReadBatch, params: MapParams, stats: RunStats,

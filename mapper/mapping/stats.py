@@ -108,12 +108,17 @@ class RunStats:
                 "wall": time.perf_counter() - self.started,
             }
 
+    def add(self, saved: Mapping[str, Any]) -> None:
+        """Add the counts and the stages' times that another process returned by :meth:`saved`."""
+        self.count(**saved["counts"])
+        with self._lock:
+            for name in STAGES:
+                self.stage_seconds[name] += saved["seconds"].get(name, 0.0)
+                self.stage_cpu_seconds[name] += saved["cpu_seconds"].get(name, 0.0)
+
     def restore(self, saved: Mapping[str, Any], n_starts: int) -> None:
         """Add what an earlier process of the run, the `n_starts`-th, returned by :meth:`saved`."""
-        self.count(**saved["counts"])
-        for name in STAGES:
-            self.stage_seconds[name] += saved["seconds"].get(name, 0.0)
-            self.stage_cpu_seconds[name] += saved["cpu_seconds"].get(name, 0.0)
+        self.add(saved)
         self.start_seconds += saved["start"]
         self.compile_seconds += saved["compile"]
         self.started -= saved["wall"]

@@ -176,23 +176,24 @@ class FakeDriver:
     [
         ("auto", 1, [0]), ("cuda:any", 1, [0]), ("cuda", 1, [0]),
         ("auto", 4, []), ("cuda:any", 4, []),  # one that no other run holds
-        ("cuda", 2, [0, 1]), ("cuda:1", 4, [1]), ("cuda:2,0,2", 4, [0, 2]), ("cuda:7", 4, []),
-        (f"cuda:{10**20}", 1, []),
+        ("cuda:1", 4, [1]), ("cuda:7", 4, []), (f"cuda:{10**20}", 1, []),
+        ("cuda", 2, []), ("cuda:2,0,2", 4, []), ("cuda:0,0", 1, []),  # by processes of their own
         ("cuda", 0, []),
     ],
 )  # fmt: skip
-def test_the_devices_of_a_run_are_opened_ahead(monkeypatch, text, n_devices, opened):
+def test_the_device_of_a_run_is_opened_ahead(monkeypatch, text, n_devices, opened):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     driver = FakeDriver(n_devices)
     choose._open_devices(driver, text)
     assert driver.opened == opened
 
 
-def test_all_devices_that_a_scheduler_assigned_are_opened_ahead(monkeypatch):
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3")
-    driver = FakeDriver(2)
+@pytest.mark.parametrize("devices", ["2", "2,3"])
+def test_the_device_that_a_scheduler_assigned_is_opened_ahead(monkeypatch, devices):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", devices)
+    driver = FakeDriver(len(devices.split(",")))
     choose._open_devices(driver, "auto")
-    assert driver.opened == [0, 1]
+    assert driver.opened == [0] * (driver.n_devices == 1)
 
 
 def test_a_driver_that_does_not_start_is_told_later():

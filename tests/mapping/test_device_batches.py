@@ -37,7 +37,7 @@ from mapper.mapping.stages import (
     seed_long_reads,
 )
 from mapper.mapping.stats import RunStats
-from mapper.pair.insert_size import model_from
+from mapper.pair.insert_size import assumed_model, model_from
 from mapper.pair.placement import SURE_MAPQ
 from mapper.pair.records import Names
 from mapper.params import DEVICE_BATCH_BASES, LEAST_MEMBER_BASES, MEMBER_BASES, MapParams
@@ -46,6 +46,8 @@ from tests.end_to_end.test_formats_in import import_pairs
 from tests.helpers.mapping_runs import map_to
 from tests.helpers.read_batches import reads_of as batch_of
 from tests.helpers.simulate import Read, write_fastq
+
+ASSUMED = assumed_model()
 
 
 def joined(batches: Sequence[ReadBatch]) -> ReadBatch:
@@ -61,6 +63,7 @@ class CpuAsDevice:
 
     def __init__(self, index, _ordinals) -> None:
         self.streams = [SimpleNamespace(fm=index.fm)] * 2
+        self.index_bytes = self.process_bytes = 0
         self.batch_bases = DEVICE_BATCH_BASES
         self.group_sizes: list[int] = []
         self.long_sizes: list[int] = []
@@ -75,9 +78,10 @@ class CpuAsDevice:
     def free_page_locked(self) -> None:
         self.n_freed += 1
 
-    def align(self, reads, params, stats, model=None) -> Aligned:
-        (share,) = self.align_batches([reads], params, stats, model)
-        return Aligned(reads, *share.cut(), model is not None)
+    def warm_up(self, reads, params, names_on=None) -> Aligned:
+        self.align_batches([reads], params, RunStats(), ASSUMED, names_on)
+        (share,) = self.align_batches([reads], params, RunStats())
+        return Aligned(reads, *share.cut(), False)
 
     def device_names(self, names) -> SimpleNamespace:
         def on(_ordinal, read_group=b"") -> Names:

@@ -1,0 +1,274 @@
+"""Several devices of a run, each with a process of its own: the run's side of it.
+
+See :mod:`mapper.mapping.device_server`. :class:`DeviceServers` takes the place of
+:class:`mapper.mapping.stages_cuda.DeviceStages`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor
+from contextlib import contextmanager
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+
+from mapper.batch import EncodedBatch, ReadBatch
+from mapper.batch_ops import ResultSlice
+from mapper.errors import ResourceError
+from mapper.index.index import Index
+from mapper.io.bgzf import BLOCK_BYTES, Pieces, Spans, copy_spans
+from mapper.jit.accelerate import is_compiled
+from mapper.mapping.memory_plan import DEVICE_PROCESS_BYTES, PROCESS_BYTES
+from mapper.mapping.stages import Aligned, LongChained, LongReads
+from mapper.mapping.stats import RunStats
+from mapper.pair.insert_size import InsertSizeModel
+from mapper.pair.records import Names
+from mapper.parallel.buffers import LEAST_BYTES
+from mapper.parallel.pool import thread_pool
+from mapper.parallel.remote_calls import Server, Servers
+from mapper.params import MapParams
+
+log = logging.getLogger(__name__)
+
+SERVER_BYTES = PROCESS_BYTES + DEVICE_PROCESS_BYTES
+"""Memory of a device's process, beside the index and what it shares."""
+
+_KERNELS = "mapper.extend.cuda_kernels"
+"""Compiled with the first reads that a device aligns."""
+
+
+class Opened(NamedTuple):
+    """What is to be known of a device's stages."""
+
+    n_streams: int
+    batch_bases: int
+    index_bytes: int
+
+
+class DeflaterSize(NamedTuple):
+    """How a device's compressor wants its blocks; see :class:`mapper.io.bgzf.Compressor`."""
+
+    blocks_per_task: int
+    n_lanes: int
+
+
+class NamesRef(NamedTuple):
+    """Names that the servers have, for records of reads with this read group, or with theirs."""
+
+    number: int
+    read_group: bytes
+
+
+class ServedNames:
+    """The names that records hold, which all servers have."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def on(self, ordinal: int, read_group: bytes = b"") -> NamesRef:
+        """Return what the servers know the names by; see :meth:`DeviceNames.on`."""
+        return NamesRef(self._number, read_group)
+
+
+class DeviceServers:
+    """An index on several devices, and the stages there, each in a process.
+
+    Parameters
+    ----------
+    path
+        Of the index; None for one that has no files, which is then copied to the processes.
+    ordinals
+        Devices, among the visible ones; one named twice works as two.
+    n_sharing
+        Runs that share each device.
+    threads
+        Of the run.
+
+    Raises
+    ------
+    DeviceMemoryError
+        If the index does not fit.
+    ResourceError
+        If a process cannot be started, or ends.
+    """
+
+    def __init__(
+        self, index: Index, path: str | None, ordinals: Sequence[int], n_sharing: int, threads: int
+    ) -> None:
+        self.host_index = index
+        level = log.getEffectiveLevel()
+        for_host = max(1, threads // len(ordinals))
+        self._group = Servers(
+            "mapper.mapping.device_server",
+            [([str(i), str(for_host), str(level)], f"cuda:{i}") for i in ordinals],
+        )
+        self._lock = threading.Lock()
+        self._aligning: Counter[Server] = Counter()  # calls under way
+        self._compressing: Counter[Server] = Counter()
+        try:
+            opening = [
+                server.begin("open", path or index, n_sharing * ordinals.count(ordinal))
+                for server, ordinal in zip(self._group.servers, ordinals, strict=True)
+            ]
+            opened: list[Opened] = [future.result() for future in opening]
+        except BaseException:
+            self.close()
+            raise
+        self.streams = [server for server, of in zip(self._group.servers, opened, strict=True)
+                        for _ in range(of.n_streams + 1)]  # fmt: skip
+        """The server of each batch under way: those of its streams, and one that is copied to where
+        the device fetches it."""
+        self.batch_bases = min(of.batch_bases for of in opened)
+        self.index_bytes = max(of.index_bytes for of in opened)
+        self.process_bytes = len(opened) * SERVER_BYTES
+
+    def close(self) -> None:
+        """End the processes."""
+        self._group.close()
+
+    def lock_pages(self, reads: ReadBatch) -> ReadBatch:
+        """Return a batch whose long columns lie in shared memory, and not locked yet."""
+        columns = reads.bases, reads.quals, reads.names
+        room = self._shared(sum(len(column) for column in columns))
+        there = []
+        at = 0
+        for column in columns:
+            there.append(room[at : at + len(column)])
+            there[-1][:] = column
+            at += len(column)
+        return reads._replace(bases=there[0], quals=there[1], names=there[2])
+
+    def free_page_locked(self) -> None:
+        """Free shared memory that nothing uses now."""
+        self._group.memory.copies.clear()
+        self._call_all("free_page_locked")
+
+    def device_names(self, names: Names) -> ServedNames:
+        """Return names of which :meth:`align_batches` takes :meth:`ServedNames.on`."""
+        return ServedNames(self._call_all("take_names", names)[0])
+
+    def warm_up(
+        self, reads: ReadBatch, params: MapParams,
+        names_on: Callable[[int], NamesRef] | None = None,
+    ) -> Aligned:  # fmt: skip
+        """Align a few reads on all devices: see :func:`mapper.mapping.device_batches`.
+
+        Where there is no compiled code, the first compiles it, and the others take it.
+        """
+        names = None if names_on is None else names_on(0)
+        if not is_compiled(_KERNELS):
+            self._group.servers[0].call("warm_up", reads, params, names)
+        aligned: Aligned = self._call_all("warm_up", reads, params, names)[0]
+        return aligned
+
+    def align_batches(
+        self, batches: Sequence[ReadBatch], params: MapParams, stats: RunStats,
+        model: InsertSizeModel | None = None, names_on: Callable[[int], NamesRef] | None = None,
+    ) -> list[ResultSlice | EncodedBatch]:  # fmt: skip
+        """Align batches as one on the device with most time for it.
+
+        See :meth:`mapper.mapping.stages_cuda.DeviceStages.align_batches`.
+        """
+        names = None if names_on is None else names_on(0)
+        with self._least_busy(self._aligning) as server:
+            found, counted = server.call("align_batches", batches, params, model, names)
+        stats.add(counted)
+        shares: list[ResultSlice | EncodedBatch] = found
+        return shares
+
+    def chain_long_batches(
+        self, batches: Sequence[LongReads], params: MapParams, stats: RunStats, run: Any
+    ) -> list[list[LongChained]]:
+        """Seed and chain long reads on the device with most time for it.
+
+        See :meth:`mapper.mapping.stages_cuda.DeviceStages.chain_long_batches`; what the host does
+        of it is done in the device's process, and `run` not used.
+        """
+        with self._least_busy(self._aligning) as server:
+            found, counted = server.call("chain_long_batches", batches, params)
+        stats.add(counted)
+        parts: list[list[LongChained]] = found
+        return parts
+
+    @contextmanager
+    def deflater(self, level: int) -> Iterator[ServedDeflater | None]:
+        """Open all devices' compressors; None if the memory of one is too small."""
+        sizes: list[DeflaterSize | None] = self._call_all("open_deflater", level)
+        try:
+            if any(size is None for size in sizes):
+                yield None
+                return
+            n_lanes = sum(size.n_lanes for size in sizes if size is not None)
+            n_blocks = min(size.blocks_per_task for size in sizes if size is not None)
+            with thread_pool(n_lanes) as executor:
+                yield ServedDeflater(self, executor, n_blocks, n_lanes, level)
+        finally:
+            self._call_all("close_deflater")
+
+    def compress(self, pieces: Pieces) -> np.ndarray:
+        """Return the blocks (uint8) of data: by the device in whose memory its first piece lies."""
+        if isinstance(pieces, Spans):  # thousands of them
+            data, bounds = self._joined(pieces)
+            with self._least_busy(self._compressing) as server:
+                return cast(np.ndarray, server.call("compress_spans", data, bounds))
+        arrays = [np.frombuffer(piece, np.uint8) for piece in pieces]
+        places = filter(None, map(self._group.memory.place_of, arrays))
+        owner = next((place.key.owner for place in places if place.key.owner), 0)
+        if owner:
+            return cast(np.ndarray, self._group.servers[owner - 1].call("compress", arrays))
+        with self._least_busy(self._compressing) as server:
+            return cast(np.ndarray, server.call("compress", arrays))
+
+    def _joined(self, pieces: Spans) -> tuple[np.ndarray, np.ndarray]:
+        """Copy pieces of data to shared memory; return it, and the bounds of each (int64)."""
+        spans = pieces.table
+        bounds = np.append(0, np.cumsum(spans[:, 1]))
+        data = self._shared(int(bounds[-1]))
+        starts = np.empty(int((-(-spans[:, 1] // BLOCK_BYTES)).sum()) + 1, np.int64)
+        copy_spans(spans, np.zeros(len(spans), np.bool_), data, starts)
+        return data, bounds
+
+    def _shared(self, n_bytes: int) -> np.ndarray:
+        # The recycler leaves fewer bytes to ordinary memory.
+        try:
+            return self._group.memory.copies.empty(max(n_bytes, LEAST_BYTES))[:n_bytes]
+        except OSError as error:
+            raise ResourceError(f"{n_bytes / 1e6:.1f} MB of shared memory: {error}") from error
+
+    @contextmanager
+    def _least_busy(self, calls: Counter[Server]) -> Iterator[Server]:
+        """Yield the server with fewest of these calls, to which the block adds one."""
+        with self._lock:
+            server = min(self._group.servers, key=calls.__getitem__)
+            calls[server] += 1
+        try:
+            yield server
+        finally:
+            with self._lock:
+                calls[server] -= 1
+
+    def _call_all(self, function: str, *arguments: Any) -> list[Any]:
+        """Call a function of all servers at once; return what each returns."""
+        calls = [server.begin(function, *arguments) for server in self._group.servers]
+        return [call.result() for call in calls]
+
+
+class ServedDeflater:
+    """Compresses groups of BGZF blocks by servers; see :class:`mapper.io.bgzf.Compressor`."""
+
+    def __init__(
+        self, servers: DeviceServers, executor: Executor, n_blocks: int, n_lanes: int, level: int
+    ) -> None:
+        self._servers = servers
+        self.executor = executor
+        self.level = level
+        self.blocks_per_task = n_blocks
+        self.least_pending = 2 * n_lanes
+
+    def compress(self, pieces: Pieces) -> memoryview:
+        """Return the blocks of data."""
+        return self._servers.compress(pieces).data

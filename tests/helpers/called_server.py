@@ -1,0 +1,66 @@
+"""A process that serves calls, for tests/parallel/test_remote_calls.py."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+
+import numpy as np
+
+from mapper.errors import InputFormatError
+from mapper.parallel.pool import thread_pool
+from mapper.parallel.remote_calls import ServedConnection
+
+
+def main() -> None:
+    descriptor, number, *said = sys.argv[1:]
+    connection = ServedConnection(int(descriptor), int(number))
+    taken: list[object] = []
+
+    def add(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return a + b
+
+    def give(thing: object) -> object:
+        return thing
+
+    def change(array: np.ndarray) -> None:
+        array += 1
+
+    def shared(n: int) -> np.ndarray:
+        array = connection.memory.copies.empty(n)
+        array[:] = np.arange(n) % 251
+        return array
+
+    def place(array: np.ndarray) -> object:
+        return connection.memory.place_of(array)
+
+    def n_kept() -> int:
+        return len(connection._results)
+
+    def keep(thing: object) -> None:
+        taken.append(thing)
+
+    def clear() -> None:
+        connection.memory.copies.clear()
+
+    def refuse(text: str) -> None:
+        raise InputFormatError(text)
+
+    def unpicklable() -> object:
+        return lambda: None
+
+    def end(code: int) -> None:
+        os._exit(code)
+
+    for text in said:
+        connection.say(logging.WARNING, text)
+    functions = (
+        add, give, change, shared, place, n_kept, keep, clear, refuse, unpicklable, end,
+    )  # fmt: skip
+    with thread_pool(4) as executor:
+        connection.serve({function.__name__: function for function in functions}, executor)
+
+
+if __name__ == "__main__":
+    main()
