@@ -62,7 +62,7 @@ def device_rows(path: Path, ordinals: Sequence[int]) -> dict[str, float]:
     ordinal = ordinals[0]
 
     def load() -> None:
-        DeviceStages(index, [ordinal])
+        DeviceStages(index, ordinal)
         cuda.synchronize()
 
     def copy_index() -> None:

@@ -60,7 +60,7 @@ def deflate_rows(codec: nvcomp.Nvcomp, data: bytes) -> None:
     for level in LEVELS:
         for blocks, streams in DEFLATING:
             opened = bgzf_cuda.Streams(streams, blocks)
-            with bgzf_cuda.device_deflater(codec, [0], level, opened) as device:
+            with bgzf_cuda.device_deflater(codec, 0, level, opened) as device:
                 assert device is not None
                 piece = memoryview(data)[: device.blocks_per_task * bgzf.BLOCK_BYTES]
                 packed = bytes(device.compress([piece]))
@@ -81,7 +81,7 @@ def inflate_rows(codec: nvcomp.Nvcomp, data: bytes) -> None:
     n_found, _ = find_blocks(packed, 0, len(packed), len(data), table)
     for blocks, streams in INFLATING:
         opened = bgzf_cuda.Streams(streams, blocks)
-        with bgzf_cuda.device_inflater(codec, [0], opened) as device:
+        with bgzf_cuda.device_inflater(codec, 0, opened) as device:
             assert device is not None
             taken = table[: min(blocks, n_found)].copy()
             n_plain = int(taken[-1, PLAIN_END])

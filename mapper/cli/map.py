@@ -172,6 +172,9 @@ def run(args: argparse.Namespace) -> int:
     """Map, then report; with --batch, one sample after another."""
     check_device_name(args.device)
     begin_opening(args.device)
+    from mapper.mapping.device_servers import begin_starting
+
+    begin_starting(args.device)
     from mapper.cli import map_batch
     from mapper.index.index import Index
     from mapper.io.output_file import write_json

@@ -192,6 +192,13 @@ def check_device_name(text: str) -> None:
         raise UsageError(f"{option('device', text)}: {EXPECTED}")
 
 
+def named_ordinals(text: str) -> tuple[int, ...]:
+    """Return the devices that a value of ``--device`` names by their ordinals; none for others."""
+    if not text.startswith("cuda:") or text == ANY:
+        return ()
+    return tuple(int(part) for part in text.removeprefix("cuda:").split(","))
+
+
 def choose_device(text: str) -> DeviceChoice:
     """Choose from ``auto``, ``cpu``, ``cuda``, ``cuda:any`` or ``cuda:0,2``.
 
@@ -220,7 +227,7 @@ def choose_device(text: str) -> DeviceChoice:
         raise DeviceError(f"{option('device', text)}: {found.problem}")
     if text in (CUDA, ANY):
         return DeviceChoice(CUDA, usable)
-    ordinals = tuple(int(part) for part in text.removeprefix("cuda:").split(","))
+    ordinals = named_ordinals(text)
     for ordinal in ordinals:
         if ordinal >= len(found.devices):
             raise DeviceError(
@@ -264,10 +271,10 @@ def _open_devices(driver: ctypes.CDLL, text: str) -> None:
         return
     if failed:
         return
-    if text.startswith("cuda:") and text != ANY:
-        ordinals = [int(part) for part in text.removeprefix("cuda:").split(",")]
+    if ordinals := named_ordinals(text):
+        pass
     elif n_devices.value == 1 or text == CUDA or "CUDA_VISIBLE_DEVICES" in os.environ:
-        ordinals = list(range(n_devices.value))
+        ordinals = tuple(range(n_devices.value))
     else:
         return  # one of several, which is locked first
     if len(ordinals) != 1:

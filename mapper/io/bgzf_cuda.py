@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -452,33 +453,26 @@ class DeviceInflater(_Lanes[_Inflating]):
             self._idle.put(lane)
 
 
-def _blocks_that_fit(
-    ordinals: Sequence[int], n_streams: int, most: int, bytes_per_block: int
-) -> int:
-    """Return how many blocks a group may have on each device, 0 if it is not worth while."""
-    fitting = most
-    for ordinal in ordinals:
-        with device_context(ordinal):
-            room = int(MEMORY_SHARE * free_share())
-        fitting = min(fitting, room // (ordinals.count(ordinal) * n_streams * bytes_per_block))
+def _blocks_that_fit(ordinal: int, n_streams: int, most: int, bytes_per_block: int) -> int:
+    """Return how many blocks a group may have, 0 if it is not worth while."""
+    with device_context(ordinal):
+        room = int(MEMORY_SHARE * free_share())
+    fitting = min(most, room // (n_streams * bytes_per_block))
     return fitting if fitting >= _LEAST_BLOCKS else 0
 
 
-def _open_lanes(
-    ordinals: Sequence[int], n_streams: int, lane: Callable[[int], LaneKind]
-) -> list[LaneKind]:
-    """Open the streams of each device; none if others have taken the memory meanwhile.
+def _open_lanes(ordinal: int, n_streams: int, lane: Callable[[], LaneKind]) -> list[LaneKind]:
+    """Open streams of a device; none if others have taken the memory meanwhile.
 
     Each locks much memory of the host, so they are opened together.
     """
 
-    def opened(ordinal: int) -> LaneKind:
+    def opened(_: int) -> LaneKind:
         with device_context(ordinal):
-            return lane(ordinal)
+            return lane()
 
-    each = [ordinal for ordinal in ordinals for _ in range(n_streams)]
     try:
-        return map_in_threads(opened, each, len(each)) if each else []
+        return map_in_threads(opened, range(n_streams), n_streams) if n_streams else []
     except DeviceMemoryError as error:
         log.debug("%s; the host does this work", error)
         return []
@@ -486,16 +480,18 @@ def _open_lanes(
 
 @contextmanager
 def device_deflater(
-    codec: Nvcomp, ordinals: Sequence[int], level: int, streams: Streams = DEFLATING
+    codec: Nvcomp, ordinal: int, level: int, streams: Streams = DEFLATING
 ) -> Iterator[DeviceDeflater | None]:
-    """Open streams that compress on devices; None if their memory is too small."""
+    """Open streams that compress on a device; None if its memory is too small."""
     work, slot = codec.deflate_sizes(streams.n_blocks, BLOCK_BYTES, level)
     bytes_per_block = work // streams.n_blocks + slot + BLOCK_BYTES + MAX_BLOCK
     for n_streams in (streams.n, streams.n // 2):
-        n = _blocks_that_fit(ordinals, n_streams, streams.n_blocks, bytes_per_block)
+        n = _blocks_that_fit(ordinal, n_streams, streams.n_blocks, bytes_per_block)
         if n:
             break
-    lanes = _open_lanes(ordinals, n_streams if n else 0, lambda i: _Deflating(i, codec, n, level))
+    lanes = _open_lanes(
+        ordinal, n_streams if n else 0, lambda: _Deflating(ordinal, codec, n, level)
+    )
     if not lanes:
         yield None
         return
@@ -505,16 +501,16 @@ def device_deflater(
 
 @contextmanager
 def device_inflater(
-    codec: Nvcomp, ordinals: Sequence[int], streams: Streams = INFLATING
+    codec: Nvcomp, ordinal: int, streams: Streams = INFLATING
 ) -> Iterator[DeviceInflater | None]:
-    """Open streams that decompress on devices; None if their memory is too small."""
+    """Open streams that decompress on a device; None if its memory is too small."""
     # Rather fewer streams than smaller groups: a range that does not fit is left to the host.
     n_streams = streams.n
-    n = _blocks_that_fit(ordinals, n_streams, streams.n_blocks, 3 * MAX_BLOCK)
+    n = _blocks_that_fit(ordinal, n_streams, streams.n_blocks, 3 * MAX_BLOCK)
     while n < streams.n_blocks and n_streams > INFLATING.n:
         n_streams = max(n_streams // 2, INFLATING.n)
-        n = _blocks_that_fit(ordinals, n_streams, streams.n_blocks, 3 * MAX_BLOCK)
-    lanes = _open_lanes(ordinals, n_streams if n else 0, lambda i: _Inflating(i, codec, n))
+        n = _blocks_that_fit(ordinal, n_streams, streams.n_blocks, 3 * MAX_BLOCK)
+    lanes = _open_lanes(ordinal, n_streams if n else 0, partial(_Inflating, ordinal, codec, n))
     if not lanes:
         yield None
         return

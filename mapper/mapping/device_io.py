@@ -6,14 +6,15 @@ Also room for records that are to be sorted and do not fit in the host's memory.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from mapper.errors import UsageError, option
 
 if TYPE_CHECKING:
+    from mapper.cuda.nvcomp import Nvcomp
     from mapper.io.bgzf import Compressor
     from mapper.io.bgzf_reader import Inflater
     from mapper.mapping.device_servers import DeviceServers
@@ -26,7 +27,7 @@ AUTO, HOST, DEVICE = COMPRESS_ON = ("auto", "host", "device")
 
 
 FEW_THREADS = 4
-"""With fewer for each device, devices decompress. With four a run is 3 to 7 % faster on an H200 if
+"""With fewer, the device decompresses. With four a run is 3 to 7 % faster on an H200 if
 threads do and leave the device to the kernels that map; two have no time for it."""
 
 
@@ -47,15 +48,15 @@ class DeviceIO(NamedTuple):
 
 
 def open_device_io(
-    stack: ExitStack, ordinals: Sequence[int], compress_on: str, level: int, threads: int,
+    stack: ExitStack, ordinal: int | None, compress_on: str, level: int, threads: int,
     servers: DeviceServers | None = None,
 ) -> DeviceIO:  # fmt: skip
     """Open what devices do of input and output, until `stack` is closed.
 
     Parameters
     ----------
-    ordinals
-        Devices of the run; none on the CPU.
+    ordinal
+        Device of the run; None on the CPU, and where there are `servers`.
     compress_on
         One of COMPRESS_ON.
     level
@@ -70,49 +71,67 @@ def open_device_io(
     UsageError
         If BAM is to be compressed on a device, and cannot be.
     """
-    from mapper.cuda import nvcomp
-
-    def open_store() -> AbstractContextManager[RecordStore | None]:
-        from mapper.sorting.runs_cuda import device_store
-
-        return device_store(ordinals[0], min(threads, STORE_STREAMS))
-
-    codec = nvcomp.load() if ordinals else None
-    if codec is None:
-        if compress_on == DEVICE and not ordinals:
+    if ordinal is None and servers is None:
+        if compress_on == DEVICE:
             raise UsageError(
                 f"{option('compress_on', DEVICE)} needs a CUDA device; the run has none"
             )
+        return DeviceIO()
+    from mapper.cuda import nvcomp
+
+    io = DeviceIO() if ordinal is None else DeviceIO(open_store=partial(_store, ordinal, threads))
+    codec = nvcomp.load()
+    if codec is None:
         if compress_on == DEVICE:
             raise UsageError(
                 f"{option('compress_on', DEVICE)} needs nvCOMP 6, which is not installed: "
                 f"{nvcomp.INSTALL}"
             )
-        return DeviceIO(open_store=open_store if ordinals and servers is None else None)
-    from mapper.io.bgzf_cuda import INFLATING_RANGES, device_deflater, device_inflater
-
-    @cache
-    def open_inflater() -> Inflater | None:
-        n_streams = min(INFLATING_RANGES.n, max(threads // (2 * len(ordinals)), 1))
-        streams = INFLATING_RANGES._replace(n=n_streams)
-        return stack.enter_context(device_inflater(codec, ordinals, streams))
-
-    inflater = deflater = None
-    if servers is None and threads < FEW_THREADS * len(ordinals):
-        inflater = stack.enter_context(device_inflater(codec, ordinals))
+        return io
+    if ordinal is not None:
+        io = _open_on(stack, io, codec, ordinal, threads)
     if compress_on != HOST:
-        deflater = stack.enter_context(
-            device_deflater(codec, ordinals, level) if servers is None else servers.deflater(level)
-        )
-        if deflater is None and compress_on == DEVICE:
+        io = io._replace(deflater=_open_deflater(stack, codec, ordinal, level, servers))
+        if io.deflater is None and compress_on == DEVICE:
             raise UsageError(
                 f"{option('compress_on', DEVICE)}: the device's memory is too small for the index "
                 "and compression; leave it to the host"
             )
     log.info(
         "nvCOMP %s: BGZF is decompressed on the %s, BAM compressed on the %s", codec.version,
-        "host" if inflater is None else "device", "host" if deflater is None else "device",
+        "host" if io.inflater is None else "device", "host" if io.deflater is None else "device",
     )  # fmt: skip
-    if servers is not None:
-        return DeviceIO(deflater=deflater)
-    return DeviceIO(inflater, deflater, open_inflater, open_store)
+    return io
+
+
+def _store(ordinal: int, threads: int) -> AbstractContextManager[RecordStore | None]:
+    from mapper.sorting.runs_cuda import device_store
+
+    return device_store(ordinal, min(threads, STORE_STREAMS))
+
+
+def _open_on(stack: ExitStack, io: DeviceIO, codec: Nvcomp, ordinal: int, threads: int) -> DeviceIO:
+    """Add what decompresses on the run's only device."""
+    from mapper.io.bgzf_cuda import INFLATING_RANGES, device_inflater
+
+    @cache
+    def open_inflater() -> Inflater | None:
+        streams = INFLATING_RANGES._replace(n=min(INFLATING_RANGES.n, max(threads // 2, 1)))
+        return stack.enter_context(device_inflater(codec, ordinal, streams))
+
+    io = io._replace(open_inflater=open_inflater)
+    if threads < FEW_THREADS:
+        io = io._replace(inflater=stack.enter_context(device_inflater(codec, ordinal)))
+    return io
+
+
+def _open_deflater(
+    stack: ExitStack, codec: Nvcomp, ordinal: int | None, level: int,
+    servers: DeviceServers | None,
+) -> Compressor | None:  # fmt: skip
+    if ordinal is None:
+        assert servers is not None
+        return stack.enter_context(servers.deflater(level))
+    from mapper.io.bgzf_cuda import device_deflater
+
+    return stack.enter_context(device_deflater(codec, ordinal, level))

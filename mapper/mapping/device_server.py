@@ -14,7 +14,7 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from copy import deepcopy
 from functools import partial
 from itertools import count
@@ -46,22 +46,35 @@ SWITCH_SECONDS = 0.0002  # as of a run's process: see mapper.mapping.device_batc
 class _DeviceServer:
     """The functions that are served."""
 
-    def __init__(self, ordinal: int, for_host: Executor) -> None:
-        self._ordinal, self._for_host = ordinal, for_host
+    def __init__(self, ordinal: int) -> None:
+        self._ordinal = ordinal
+        self._for_host: Executor
         self._stages: DeviceStages
         self._names: dict[int, DeviceNames] = {}
         self._numbers = count()
-        self._sharing, self._deflating = ExitStack(), ExitStack()
+        self._held, self._deflating = ExitStack(), ExitStack()
         self._deflater: Any = None
 
-    def open(self, index: Index | str, n_sharing: int) -> Opened:
-        """Bring an index, or that of a path, to the device; `n_sharing` processes use it."""
+    def open(self, index: Index | str, n_sharing: int, n_threads: int, level: int) -> Opened:
+        """Bring an index, or that of a path, to the device.
+
+        Parameters
+        ----------
+        n_sharing
+            Processes that use the device.
+        n_threads
+            For what the host does of long reads.
+        level
+            Of messages that are wanted.
+        """
         from mapper.cuda import memory
 
-        self._sharing.enter_context(memory.shared_by(n_sharing))
+        logging.getLogger("mapper").setLevel(level)
+        self._for_host = self._held.enter_context(thread_pool(n_threads))
+        self._held.enter_context(memory.shared_by(n_sharing))
         # The memory of arguments is the caller's.
         index = Index.open(index) if isinstance(index, str) else deepcopy(index)
-        self._stages = stages = DeviceStages(index, [self._ordinal])
+        self._stages = stages = DeviceStages(index, self._ordinal)
         return Opened(len(stages.streams), stages.batch_bases, stages.index_bytes)
 
     def take_names(self, names: Names) -> int:
@@ -109,7 +122,7 @@ class _DeviceServer:
         codec = nvcomp.load()
         if codec is None:
             raise DeviceError("nvCOMP, which the run's process has found, cannot be loaded")
-        deflater = device_deflater(codec, [self._ordinal], level)
+        deflater = device_deflater(codec, self._ordinal, level)
         self._deflater = self._deflating.enter_context(deflater)
         if self._deflater is None:
             return None
@@ -148,25 +161,21 @@ def main(arguments: Sequence[str]) -> None:
     Parameters
     ----------
     arguments
-        Descriptor of the connection, number of the process, device, threads for what the host does
-        of long reads, and the level of messages that are wanted.
+        Descriptor of the connection, number of the process, and device.
     """
     # The caller gets the user's signals, and ends this process.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    descriptor, number_of_process, ordinal, n_threads, level = map(int, arguments)
+    descriptor, number_of_process, ordinal = map(int, arguments)
     sys.setswitchinterval(SWITCH_SECONDS)
-    from mapper.cuda.api import device_context
     from mapper.cuda.memory import keep_results_in
 
     connection = ServedConnection(descriptor, number_of_process)
     logging.getLogger("mapper").addHandler(_ToCaller(connection))
-    logging.getLogger("mapper").setLevel(level)
     keep_results_in(connection.memory.allocate)
-    with thread_pool(n_threads) as for_host, thread_pool(MOST_CALLS) as executor:
-        server = _DeviceServer(ordinal, for_host)
-        with device_context(ordinal):  # while the caller opens its files
-            pass
+    _make_context(ordinal)
+    with thread_pool(MOST_CALLS) as executor:
+        server = _DeviceServer(ordinal)
         functions = {
             function.__name__: function
             for function in (
@@ -178,6 +187,15 @@ def main(arguments: Sequence[str]) -> None:
         connection.serve(functions, executor)
         sys.stderr.flush()
         os._exit(0)  # a call may be under way, and nobody waits for it
+
+
+def _make_context(ordinal: int) -> None:
+    """Make the device's context, while the caller imports and opens its files."""
+    from mapper.cuda.api import device_context
+
+    # There may be no such device, of which the caller tells.
+    with suppress(Exception), device_context(ordinal):
+        pass
 
 
 if __name__ == "__main__":

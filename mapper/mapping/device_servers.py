@@ -11,13 +11,14 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from mapper.batch import EncodedBatch, ReadBatch
 from mapper.batch_ops import ResultSlice
+from mapper.cuda.devices import named_ordinals
 from mapper.errors import ResourceError
 from mapper.index.index import Index
 from mapper.io.bgzf import BLOCK_BYTES, Pieces, Spans, copy_spans
@@ -74,6 +75,32 @@ class ServedNames:
         return NamesRef(self._number, read_group)
 
 
+_STARTED: dict[tuple[int, ...], Servers] = {}
+"""Processes of devices that no session has taken yet."""
+
+
+def _start(ordinals: Sequence[int]) -> Servers:
+    servers = [([str(ordinal)], f"cuda:{ordinal}") for ordinal in ordinals]
+    return Servers("mapper.mapping.device_server", servers)
+
+
+def begin_starting(text: str) -> None:
+    """Begin to start the processes of several devices that a run names, while it opens its files.
+
+    They end with this process, if no session takes them. Problems are left to
+    :func:`mapper.cuda.devices.choose_device`, and to the session.
+
+    Parameters
+    ----------
+    text
+        Value of ``--device``.
+    """
+    ordinals = named_ordinals(text)
+    if len(ordinals) > 1:
+        with suppress(ResourceError):
+            _STARTED[ordinals] = _start(ordinals)
+
+
 class DeviceServers:
     """An index on several devices, and the stages there, each in a process.
 
@@ -100,18 +127,20 @@ class DeviceServers:
         self, index: Index, path: str | None, ordinals: Sequence[int], n_sharing: int, threads: int
     ) -> None:
         self.host_index = index
-        level = log.getEffectiveLevel()
-        for_host = max(1, threads // len(ordinals))
-        self._group = Servers(
-            "mapper.mapping.device_server",
-            [([str(i), str(for_host), str(level)], f"cuda:{i}") for i in ordinals],
-        )
+        key = tuple(ordinals)
+        self._group = _STARTED.pop(key) if key in _STARTED else _start(ordinals)
         self._lock = threading.Lock()
         self._aligning: Counter[Server] = Counter()  # calls under way
         self._compressing: Counter[Server] = Counter()
         try:
             opening = [
-                server.begin("open", path or index, n_sharing * ordinals.count(ordinal))
+                server.begin(
+                    "open",
+                    path or index,
+                    n_sharing * ordinals.count(ordinal),
+                    max(1, threads // len(ordinals)),
+                    log.getEffectiveLevel(),
+                )
                 for server, ordinal in zip(self._group.servers, ordinals, strict=True)
             ]
             opened: list[Opened] = [future.result() for future in opening]
@@ -207,7 +236,8 @@ class DeviceServers:
             with thread_pool(n_lanes) as executor:
                 yield ServedDeflater(self, executor, n_blocks, n_lanes, level)
         finally:
-            self._call_all("close_deflater")
+            with suppress(ResourceError):  # of a process that has ended, which the run has seen
+                self._call_all("close_deflater")
 
     def compress(self, pieces: Pieces) -> np.ndarray:
         """Return the blocks (uint8) of data: by the device in whose memory its first piece lies."""

@@ -131,7 +131,9 @@ class Session:
         wanted = choice.ordinals, compress_on, level, threads
         if wanted not in self._device_io:
             self._opened.close()
-            self._device_io = {wanted: open_device_io(self._opened, *wanted, self._servers)}
+            ordinal = choice.ordinals[0] if len(choice.ordinals) == 1 else None
+            io = open_device_io(self._opened, ordinal, *wanted[1:], self._servers)
+            self._device_io = {wanted: io}
         return self._device_io[wanted]
 
     def _stages_on(self, choice: DeviceChoice, threads: int) -> DeviceStages | DeviceServers:
@@ -151,7 +153,7 @@ class Session:
             else:
                 from mapper.mapping.stages_cuda import DeviceStages
 
-                self._stages = DeviceStages(self.index, choice.ordinals)
+                self._stages = DeviceStages(self.index, choice.ordinals[0])
             self._choice = choice
             log.info(
                 "the index takes %.2f GB of each device's memory; in the rest batches of %.1f M "

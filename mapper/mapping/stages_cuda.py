@@ -1,15 +1,14 @@
-"""The stages on CUDA devices: reads → seeds → loci → alignments → BAM records, as on the CPU.
+"""The stages on a CUDA device: reads → seeds → loci → alignments → BAM records, as on the CPU.
 
 A thread that brings a batch takes an idle stream with its workspace, waits until the batch is
 done, and returns it. With several streams the copies of one batch overlap the kernels of another,
-and short kernels share the device. Each device has streams of its own.
+and short kernels share the device.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from queue import SimpleQueue
@@ -65,7 +64,6 @@ from mapper.pair.cuda import propose_loci
 from mapper.pair.insert_size import InsertSizeModel, assumed_model
 from mapper.pair.records import Names
 from mapper.pair.records_cuda import encode_on_device
-from mapper.parallel.map import map_in_threads
 from mapper.params import DEVICE_STREAMS, MapParams, SeedParams
 from mapper.seed.anchors_cuda import download_long_packed, find_anchors, upload_long_reads
 from mapper.seed.cuda import (
@@ -149,7 +147,7 @@ class StreamWorkspace(NamedTuple):
 
 
 class DeviceStages:
-    """An index on one or several devices, and the stages there.
+    """An index on a device, and the stages there.
 
     The suffix array is expanded if there is memory for it. The table of k-mers keeps its k: its
     intervals count some rows of the text's end, which depend on k, so another k could give other
@@ -157,10 +155,10 @@ class DeviceStages:
 
     Parameters
     ----------
-    ordinals
-        Devices, among the visible ones; one named twice works as two.
+    ordinal
+        The device, among the visible ones.
     n_streams
-        Of each device.
+        Its streams.
 
     Raises
     ------
@@ -168,49 +166,39 @@ class DeviceStages:
         If the index does not fit.
     """
 
-    def __init__(
-        self, index: Index, ordinals: Sequence[int], n_streams: int = DEVICE_STREAMS
-    ) -> None:
-        def open_device(ordinal: int) -> list[StreamWorkspace]:
-            with device_context(ordinal):
-                fm = upload(index.fm, f"the index {index.meta.source_name}")
-                text_planes = fm.ref_planes
-                if index.unmasked_planes is not None:
-                    text_planes = upload(_Text(index.unmasked_planes), "the text").planes
-                fm = expand_suffix_array(fm)
-                contigs = upload(
-                    ContigBounds(index.contigs.starts, index.contigs.lengths), "the contigs"
-                )
-                slabs = result_memory()
-                # Of different priorities, so that the streams do not do the same at the same time:
-                # kernels of one fill the device while those of another wait for their last blocks.
-                # Blocks of files are above them.
-                spaces = [
-                    Workspace(slabs, sleeps=True, stream=priority_stream(below=2 + i))
-                    for i in range(n_streams)
-                ]
-                return [
-                    StreamWorkspace(index, ordinal, fm, contigs, space, text_planes)
-                    for space in spaces
-                ]
-
+    def __init__(self, index: Index, ordinal: int, n_streams: int = DEVICE_STREAMS) -> None:
         self.host_index = index
-        opened = map_in_threads(open_device, ordinals, len(ordinals))
-        # The devices take turns, so that the first batches are spread over all of them.
-        self.streams = [stream for turn in zip(*opened, strict=True) for stream in turn]
+        with device_context(ordinal):
+            fm = upload(index.fm, f"the index {index.meta.source_name}")
+            text_planes = fm.ref_planes
+            if index.unmasked_planes is not None:
+                text_planes = upload(_Text(index.unmasked_planes), "the text").planes
+            fm = expand_suffix_array(fm)
+            contigs = upload(
+                ContigBounds(index.contigs.starts, index.contigs.lengths), "the contigs"
+            )
+            slabs = result_memory()
+            # Of different priorities, so that the streams do not do the same at the same time:
+            # kernels of one fill the device while those of another wait for their last blocks.
+            # Blocks of files are above them.
+            spaces = [
+                Workspace(slabs, sleeps=True, stream=priority_stream(below=2 + i))
+                for i in range(n_streams)
+            ]
+            self.index_bytes = bytes_on_device(fm)
+            """Bytes of the index on the device."""
+            self.batch_bases = device_batch_bases(free_share(self.index_bytes), n_streams)
+            """Bases of a batch for which the free memory of the device suffices, about."""
+        self.process_bytes = 0
+        """Memory of processes that have been started."""
+        self.streams = [
+            StreamWorkspace(index, ordinal, fm, contigs, space, text_planes) for space in spaces
+        ]
         self._idle: SimpleQueue[StreamWorkspace] = SimpleQueue()
         for stream in self.streams:
             self._idle.put(stream)
         self._lock = threading.Lock()
-        self._n_streams = Counter(stream.ordinal for stream in self.streams)  # not given up
-        self.batch_bases = min(
-            _batch_bases(stream, self._n_streams[stream.ordinal]) for stream in self.streams
-        )
-        """Bases of a batch for which the free memory of every device suffices, about."""
-        self.index_bytes = bytes_on_device(self.streams[0].fm)
-        """Bytes of the index on each device."""
-        self.process_bytes = 0
-        """Memory of processes that have been started."""
+        self._n_streams = n_streams  # not given up
 
     @staticmethod
     def device_names(names: Names) -> DeviceNames:
@@ -220,7 +208,7 @@ class DeviceStages:
     def lock_pages(self, reads: ReadBatch) -> ReadBatch:
         """Return a batch whose long columns are page-locked, so that devices fetch them.
 
-        For threads of pools: the thread stays on the first device.
+        For threads of pools: the thread stays on the device.
         """
         stay_on(self.streams[0].ordinal)
 
@@ -322,7 +310,7 @@ class DeviceStages:
             return result
 
     def _give_up(self, stream: StreamWorkspace) -> None:
-        """Leave a stream's memory to the others of its device.
+        """Leave a stream's memory to the others.
 
         Raises
         ------
@@ -330,9 +318,9 @@ class DeviceStages:
             Unless it is the last one.
         """
         with self._lock:
-            if self._n_streams[stream.ordinal] == 1:
+            if self._n_streams == 1:
                 return
-            self._n_streams[stream.ordinal] -= 1
+            self._n_streams -= 1
         log.info(
             "the memory of cuda:%d does not suffice for so many batches at a time: one less",
             stream.ordinal,
@@ -342,12 +330,6 @@ class DeviceStages:
 
 class _GivenUpError(Exception):
     """A stream has no memory, as others hold it, and is not used any more."""
-
-
-def _batch_bases(stream: StreamWorkspace, n_streams: int) -> int:
-    held = bytes_on_device(stream.fm)
-    with device_context(stream.ordinal):
-        return device_batch_bases(free_share(held), n_streams)
 
 
 def _align(

@@ -225,9 +225,10 @@ class Server:
         own, other = socket.socketpair()
         with other:
             self._connection = Connection(own)
+            command = [sys.executable, "-P", "-m", module, str(other.fileno()), str(number)]
             try:
                 self._process = subprocess.Popen(
-                    [sys.executable, "-m", module, str(other.fileno()), str(number), *arguments],
+                    [*command, *arguments],
                     env=package_environment(), pass_fds=[other.fileno()],
                     stdin=subprocess.DEVNULL, stdout=_STDERR,  # stdout may be the run's output
                 )  # fmt: skip

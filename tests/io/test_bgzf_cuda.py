@@ -91,14 +91,14 @@ def codec() -> Any:
 
 @pytest.fixture(scope="module", params=[1, 6])
 def deflater(codec: Any, request: pytest.FixtureRequest) -> Iterator[DeviceDeflater]:
-    with device_deflater(codec, [0], request.param) as opened:
+    with device_deflater(codec, 0, request.param) as opened:
         assert opened is not None
         yield opened
 
 
 @pytest.fixture(scope="module")
 def inflater(codec: Any) -> Iterator[DeviceInflater]:
-    with device_inflater(codec, [0]) as opened:
+    with device_inflater(codec, 0) as opened:
         assert opened is not None
         yield opened
 
@@ -183,7 +183,7 @@ def test_large_pieces_in_page_locked_memory_are_fetched(
 def test_body_that_grows_is_stored(codec: Any) -> None:
     """Noise takes more than a block of BGZF may have, at the level that makes it so."""
     plain = noise(BLOCK)
-    with device_deflater(codec, [0], 0) as opened:
+    with device_deflater(codec, 0, 0) as opened:
         assert opened is not None
         blocks = bytes(opened.compress([memoryview(plain)]))
     assert gzip.decompress(blocks) == plain
@@ -193,7 +193,7 @@ def test_body_that_grows_is_stored(codec: Any) -> None:
 def test_no_memory_leaves_it_to_the_host(codec: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Too little from the start, or taken by others before it is allocated."""
     monkeypatch.setattr(bgzf_cuda, "free_share", lambda: 10**8)
-    with device_deflater(codec, [0], 1) as deflater, device_inflater(codec, [0, 0]) as inflater:
+    with device_deflater(codec, 0, 1) as deflater, device_inflater(codec, 0) as inflater:
         assert deflater is None
         assert inflater is None
 
@@ -202,7 +202,7 @@ def test_no_memory_leaves_it_to_the_host(codec: Any, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(bgzf_cuda, "free_share", lambda: 10**11)
     monkeypatch.setattr(bgzf_cuda.Workspace, "pinned", full)
-    with device_deflater(codec, [0], 1) as deflater, device_inflater(codec, [0]) as inflater:
+    with device_deflater(codec, 0, 1) as deflater, device_inflater(codec, 0) as inflater:
         assert deflater is None
         assert inflater is None
 
@@ -215,7 +215,7 @@ def test_little_memory_is_shared_by_fewer_streams(
     of_block = work // most + slot + BLOCK + bgzf.MAX_BLOCK
     streams = bgzf_cuda.DEFLATING.n // 2
     monkeypatch.setattr(bgzf_cuda, "free_share", lambda: 10 * 65 * streams * of_block)
-    with device_deflater(codec, [0], 1) as opened:
+    with device_deflater(codec, 0, 1) as opened:
         assert opened is not None
         assert (opened.least_pending, opened.blocks_per_task) == (2 * streams, 65)
 
@@ -226,8 +226,8 @@ def test_opened_streams_need_no_more_memory(codec: Any, monkeypatch: pytest.Monk
     monkeypatch.setattr(bgzf_cuda, "_LEAST_BLOCKS", 1)
     streams = Streams(3, 5)
     with (
-        device_deflater(codec, [0], 1, streams) as deflater,
-        device_inflater(codec, [0], streams) as inflater,
+        device_deflater(codec, 0, 1, streams) as deflater,
+        device_inflater(codec, 0, streams) as inflater,
     ):
         assert deflater is not None
         assert inflater is not None
@@ -260,7 +260,7 @@ def test_many_small_pieces(deflater: DeviceDeflater) -> None:
 def test_busy_streams_leave_parts_to_the_caller(codec: Any) -> None:
     plain = text(2 * BLOCK)
     blocks = bgzf.compress_blocks(memoryview(plain), bgzf.deflater(1))
-    with device_inflater(codec, [0]) as opened:
+    with device_inflater(codec, 0) as opened:
         assert opened is not None
         part = part_of(blocks, count_lines=False)
         done = opened.decompress_if_idle([part])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import zlib
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -120,7 +121,7 @@ def plain(blocks: memoryview) -> bytes:
     starts = block_starts(blocks).tolist()
     return b"".join(
         zlib.decompress(blocks[start + HEAD_BYTES : end - 8], -15)
-        for start, end in zip(starts, starts[1:], strict=False)
+        for start, end in pairwise(starts)
     )
 
 
@@ -142,8 +143,9 @@ def test_blocks_are_compressed_by_the_processes(session) -> None:
         place = servers._group.memory.place_of(np.frombuffer(blocks, np.uint8))
         assert place.key.owner > 0
         # What one process has in its memory it compresses itself.
-        assert plain(plain_again := deflater.compress([blocks])) == bytes(blocks)
-        again = servers._group.memory.place_of(np.frombuffer(plain_again, np.uint8))
-        assert again.key.owner == place.key.owner
+        again = deflater.compress([blocks])
+        assert plain(again) == bytes(blocks)
+        found = servers._group.memory.place_of(np.frombuffer(again, np.uint8))
+        assert found.key.owner == place.key.owner
         bounds = np.array([3, 3 + BLOCK_BYTES, 4 + BLOCK_BYTES, len(data) - 5])
         assert plain(deflater.compress(Spans([(data, bounds)]))) == data[3:-5].tobytes()

@@ -99,7 +99,7 @@ def test_anchors_and_links_are_those_of_the_cpu(
 
     params = params_of(index, preset)
     batches = [long_reads(genome, 2, 7 * SCALE), long_reads(genome, 3, 4)]
-    (stream,) = DeviceStages(index, [0], n_streams=1).streams
+    (stream,) = DeviceStages(index, 0, n_streams=1).streams
     there = anchors_cuda.upload_long_reads(stream.space, batches)
     check_equal(download_packed(stream.space, there), pack_reads(join_reads(batches)))
     for max_occ, lookback in ((250, 1000), (3, 1000), (250, 5)):
@@ -156,7 +156,7 @@ def test_what_does_not_fit_is_done_in_halves(device, monkeypatch, genome, index)
     monkeypatch.setattr(stages_cuda, "_chain_long_at_once", limited)
     params = params_of(index, "ont")
     batches = [long_reads(genome, 4, 5), long_reads(genome, 5, 3)]
-    stages = stages_cuda.DeviceStages(index, [0], n_streams=1)
+    stages = stages_cuda.DeviceStages(index, 0, n_streams=1)
     found = stages.chain_long_batches(
         [long_reads_of(batch, params.long.anchors) for batch in batches], params, RunStats(),
         run_all,
@@ -177,7 +177,7 @@ def test_a_read_that_does_not_fit_alone_is_seeded_by_the_cpu(
     monkeypatch.setattr(stages_cuda, "_chain_long_at_once", full)
     params, stats = params_of(index, "hifi"), RunStats()
     batch = long_reads(genome, 6, 3)
-    stages = stages_cuda.DeviceStages(index, [0], n_streams=1)
+    stages = stages_cuda.DeviceStages(index, 0, n_streams=1)
     found = stages.chain_long_batches(
         [long_reads_of(batch, params.long.anchors)], params, stats, run_all
     )
@@ -188,7 +188,7 @@ def test_a_read_that_does_not_fit_alone_is_seeded_by_the_cpu(
 def run_on_device(index: Index, batches: Sequence[ReadBatch], params: MapParams):
     from mapper.mapping.stages_cuda import DeviceStages
 
-    stages = DeviceStages(index, [0], n_streams=1)
+    stages = DeviceStages(index, 0, n_streams=1)
     given = [long_reads_of(batch, params.long.anchors) for batch in batches]
     return stages.chain_long_batches(given, params, RunStats(), run_all)
 

@@ -11,7 +11,7 @@ import gzip
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -417,9 +417,9 @@ def test_a_device_compresses_a_run_that_is_resumed_only_if_told(
     asked: list[str] = []
     open_streams = session.open_device_io
 
-    def note(stack: ExitStack, ordinals: Sequence[int], compress_on: str, *rest: int) -> DeviceIO:
+    def note(stack: ExitStack, ordinal: int | None, compress_on: str, *rest: Any) -> DeviceIO:
         asked.append(compress_on)
-        return open_streams(stack, ordinals, HOST, *rest)
+        return open_streams(stack, ordinal, HOST, *rest)
 
     monkeypatch.setattr(session, "open_device_io", note)
     for number, (compress_on, resumable) in enumerate(

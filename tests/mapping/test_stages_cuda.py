@@ -64,7 +64,7 @@ def check_stages(index: Index, reads: ReadBatch, params: MapParams):
     from mapper.seed import cuda as device_seed
     from mapper.seed.cuda import download_packed, upload_reads
 
-    stages = DeviceStages(index, [0], n_streams=1)
+    stages = DeviceStages(index, 0, n_streams=1)
     stream = stages.streams[0]
     space, contigs = stream.space, index.contigs
     longest = int(np.diff(reads.base_offsets).max())
@@ -177,7 +177,7 @@ def test_mates_are_rescued_as_on_the_cpu(device, monkeypatch, index, pairs) -> N
     alone = align_reads(index, pairs, params, RunStats())
     expected = rescue_mates(index, alone, model, params, RunStats())
     assert len(expected.strand) > len(alone.alignments.strand)  # there was something to rescue
-    stages = DeviceStages(index, [0], n_streams=1)
+    stages = DeviceStages(index, 0, n_streams=1)
     for capacity in (1, 1000):  # a pool that has to grow, and one that does not
         monkeypatch.setattr(device_pair, "first_capacity", lambda n, each, c=capacity: c)
         found = stages.align(pairs, params, RunStats(), model)
@@ -191,7 +191,7 @@ def test_reads_in_doubt_are_looked_at_again_as_on_the_cpu(device, genome, index,
     pairs = reads_of(some_reads(np.random.default_rng(4), genome, 20), paired=True)
     params, model = resolved(index), model_from(150.0, 30.0, 60, 320, 1000)
     blind = params._replace(second_look=params.second_look._replace(max_occ=1, max_hits=0))
-    stages = DeviceStages(index, [0], n_streams=1)
+    stages = DeviceStages(index, 0, n_streams=1)
     for batch in (reads, pairs):
         theirs = align_reads(index, batch, params, RunStats())
         once = align_reads(index, batch, blind, RunStats())
@@ -216,7 +216,7 @@ def test_masked_bases_are_hidden_from_seeds_alone_as_on_the_cpu(
     fm = genome.fm._replace(ref_planes=planes)
     masked = replace(index, fm=fm, unmasked_planes=genome.fm.ref_planes)
     params, model = resolved(masked), model_from(150.0, 30.0, 60, 320, 1000)
-    stages = DeviceStages(masked, [0], n_streams=1)
+    stages = DeviceStages(masked, 0, n_streams=1)
     for batch in (reads, pairs):
         alone = align_reads(masked, batch, params, RunStats())
         expected = alone.alignments
@@ -241,7 +241,7 @@ def test_what_does_not_fit_is_done_in_halves(device, monkeypatch, index, reads) 
 
     monkeypatch.setattr(stages_cuda, "_align_at_once", limited)
     params = resolved(index)
-    stages = stages_cuda.DeviceStages(index, [0], n_streams=1)
+    stages = stages_cuda.DeviceStages(index, 0, n_streams=1)
     ours = stages.align(reads, params, RunStats())
     theirs = align_reads(index, reads, params, RunStats())
     for a, b in zip(ours[1:4], theirs[1:4], strict=True):
@@ -257,7 +257,7 @@ def test_a_stream_without_memory_leaves_the_work_to_the_others(
     from mapper.mapping import stages_cuda
 
     caplog.set_level("INFO", "mapper")  # a run before may have been --quiet
-    stages, stats = stages_cuda.DeviceStages(index, [0], n_streams=3), RunStats()
+    stages, stats = stages_cuda.DeviceStages(index, 0, n_streams=3), RunStats()
     used = []
     at_once = stages_cuda._align_at_once
 
@@ -291,7 +291,7 @@ def test_batches_are_smaller_where_processes_share_a_device(device, monkeypatch,
     sizes = []
     for n_processes in (1, 2, 4):
         with memory.shared_by(n_processes):
-            sizes.append(DeviceStages(index, [0], n_streams=1).batch_bases)
+            sizes.append(DeviceStages(index, 0, n_streams=1).batch_bases)
     assert sizes[1] == pytest.approx(sizes[0], rel=0.1)  # half of the device is free
     assert sizes[2] < sizes[1] / 1.9
 
@@ -313,7 +313,7 @@ def test_what_does_not_fit_alone_is_done_by_the_cpu(
 
     monkeypatch.setattr(stages_cuda, "_align_at_once", limited)
     params, model = resolved(index), model_from(150.0, 30.0, 60, 320, 1000)
-    stages, stats = stages_cuda.DeviceStages(index, [0], n_streams=1), RunStats()
+    stages, stats = stages_cuda.DeviceStages(index, 0, n_streams=1), RunStats()
     batch = part_of(pairs if paired else reads, 0, 5 * room)
     given = model if paired else None
     ours = stages.align(batch, params, stats, given)
@@ -335,7 +335,7 @@ def test_streams_and_workers_do_not_show(device, index, reads) -> None:
     from mapper.mapping.stages_cuda import DeviceStages
 
     params = resolved(index)
-    stages = DeviceStages(index, [0, 0], n_streams=2)
+    stages = DeviceStages(index, 0, n_streams=4)
     groups = [
         [part_of(reads, start, end) for start, end in bounds]
         for bounds in ([(0, 5), (5, 6), (6, 6)], [(5, 10)], [(10, 15), (0, 5)])
@@ -354,7 +354,7 @@ def test_a_batch_without_hits(device, index, sequences) -> None:
     from mapper.mapping.stages_cuda import DeviceStages
 
     batch = reads_of(sequences)
-    found = DeviceStages(index, [0], n_streams=1).align(batch, resolved(index), RunStats())
+    found = DeviceStages(index, 0, n_streams=1).align(batch, resolved(index), RunStats())
     theirs = align_reads(index, batch, resolved(index), RunStats())
     for a, b in zip(found[1:4], theirs[1:4], strict=True):
         check_equal(a, b)

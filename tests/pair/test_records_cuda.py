@@ -71,7 +71,7 @@ def check(index: Index, batches: list[ReadBatch], record: RecordParams, group: s
 
     params = resolve_all(MapParams(record=record), index.fm.n_rows - 1)
     names = make_names(index.contigs, group)
-    stages = DeviceStages(index, [0], n_streams=1)
+    stages = DeviceStages(index, 0, n_streams=1)
     names_on = stages.device_names(names._replace(read_group=np.zeros(0, np.uint8))).on
     if group:  # as if it were the reads' own
         names_on = partial(names_on, read_group=group.encode())
@@ -142,7 +142,7 @@ def test_of_a_batch_in_halves_the_host_makes_the_records(
     batches = [slice_reads(reads, 0, 10), slice_reads(reads, 10, 16)]
     params = resolve_all(MapParams(), index.fm.n_rows - 1)
     names = make_names(index.contigs, "")
-    stages = stages_cuda.DeviceStages(index, [0], n_streams=1)
+    stages = stages_cuda.DeviceStages(index, 0, n_streams=1)
     halved, whole = stages.align_batches(
         batches, params, RunStats(), MODEL, stages.device_names(names).on
     )
@@ -170,7 +170,7 @@ def test_without_memory_for_records_the_host_makes_them(
     monkeypatch.setattr(stages_cuda, "encode_on_device", full)
     caplog.set_level("INFO", logger=stages_cuda.__name__)
     params = resolve_all(MapParams(), index.fm.n_rows - 1)
-    stages = stages_cuda.DeviceStages(index, [0], n_streams=1)
+    stages = stages_cuda.DeviceStages(index, 0, n_streams=1)
     names_on = stages.device_names(make_names(index.contigs, "")).on
     reads = pairs(genome, 6)
     for _ in range(2):

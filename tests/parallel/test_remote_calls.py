@@ -93,7 +93,7 @@ def test_memory_that_a_server_frees_goes_here_too(two) -> None:
 
 def test_errors_come_back(two, caplog) -> None:
     server = two.servers[0]
-    with pytest.raises(InputFormatError, match="x.fq: no"):
+    with pytest.raises(InputFormatError, match=r"x\.fq: no"):
         server.call("refuse", "x.fq: no")
     with pytest.raises(ResourceError, match="unpicklable"):
         server.call("unpicklable")

@@ -1,4 +1,4 @@
-"""Segments of shared memory and objects whose arrays lie there, between two tables of one process."""
+"""Segments of shared memory, and objects whose arrays lie there: two tables of one process."""
 
 from __future__ import annotations
 
