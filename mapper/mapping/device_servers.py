@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager, suppress
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -129,9 +128,7 @@ class DeviceServers:
         self.host_index = index
         key = tuple(ordinals)
         self._group = _STARTED.pop(key) if key in _STARTED else _start(ordinals)
-        self._lock = threading.Lock()
-        self._aligning: Counter[Server] = Counter()  # calls under way
-        self._compressing: Counter[Server] = Counter()
+        self._aligning = _Load(self._group)
         try:
             opening = [
                 server.begin(
@@ -162,7 +159,7 @@ class DeviceServers:
     def lock_pages(self, reads: ReadBatch) -> ReadBatch:
         """Return a batch whose long columns lie in shared memory, and not locked yet."""
         columns = reads.bases, reads.quals, reads.names
-        room = self._shared(sum(len(column) for column in columns))
+        room = _shared(self._group, sum(len(column) for column in columns))
         there = []
         at = 0
         for column in columns:
@@ -203,7 +200,7 @@ class DeviceServers:
         See :meth:`mapper.mapping.stages_cuda.DeviceStages.align_batches`.
         """
         names = None if names_on is None else names_on(0)
-        with self._least_busy(self._aligning) as server:
+        with self._aligning.on_least_busy() as server:
             found, counted = server.call("align_batches", batches, params, model, names)
         stats.add(counted)
         shares: list[ResultSlice | EncodedBatch] = found
@@ -217,7 +214,7 @@ class DeviceServers:
         See :meth:`mapper.mapping.stages_cuda.DeviceStages.chain_long_batches`; what the host does
         of it is done in the device's process, and `run` not used.
         """
-        with self._least_busy(self._aligning) as server:
+        with self._aligning.on_least_busy() as server:
             found, counted = server.call("chain_long_batches", batches, params)
         stats.add(counted)
         parts: list[list[LongChained]] = found
@@ -234,52 +231,10 @@ class DeviceServers:
             n_lanes = sum(size.n_lanes for size in sizes if size is not None)
             n_blocks = min(size.blocks_per_task for size in sizes if size is not None)
             with thread_pool(n_lanes) as executor:
-                yield ServedDeflater(self, executor, n_blocks, n_lanes, level)
+                yield ServedDeflater(self._group, executor, n_blocks, n_lanes, level)
         finally:
             with suppress(ResourceError):  # of a process that has ended, which the run has seen
                 self._call_all("close_deflater")
-
-    def compress(self, pieces: Pieces) -> np.ndarray:
-        """Return the blocks (uint8) of data: by the device in whose memory its first piece lies."""
-        if isinstance(pieces, Spans):  # thousands of them
-            data, bounds = self._joined(pieces)
-            with self._least_busy(self._compressing) as server:
-                return cast(np.ndarray, server.call("compress_spans", data, bounds))
-        arrays = [np.frombuffer(piece, np.uint8) for piece in pieces]
-        places = filter(None, map(self._group.memory.place_of, arrays))
-        owner = next((place.key.owner for place in places if place.key.owner), 0)
-        if owner:
-            return cast(np.ndarray, self._group.servers[owner - 1].call("compress", arrays))
-        with self._least_busy(self._compressing) as server:
-            return cast(np.ndarray, server.call("compress", arrays))
-
-    def _joined(self, pieces: Spans) -> tuple[np.ndarray, np.ndarray]:
-        """Copy pieces of data to shared memory; return it, and the bounds of each (int64)."""
-        spans = pieces.table
-        bounds = np.append(0, np.cumsum(spans[:, 1]))
-        data = self._shared(int(bounds[-1]))
-        starts = np.empty(int((-(-spans[:, 1] // BLOCK_BYTES)).sum()) + 1, np.int64)
-        copy_spans(spans, np.zeros(len(spans), np.bool_), data, starts)
-        return data, bounds
-
-    def _shared(self, n_bytes: int) -> np.ndarray:
-        # The recycler leaves fewer bytes to ordinary memory.
-        try:
-            return self._group.memory.copies.empty(max(n_bytes, LEAST_BYTES))[:n_bytes]
-        except OSError as error:
-            raise ResourceError(f"{n_bytes / 1e6:.1f} MB of shared memory: {error}") from error
-
-    @contextmanager
-    def _least_busy(self, calls: Counter[Server]) -> Iterator[Server]:
-        """Yield the server with fewest of these calls, to which the block adds one."""
-        with self._lock:
-            server = min(self._group.servers, key=calls.__getitem__)
-            calls[server] += 1
-        try:
-            yield server
-        finally:
-            with self._lock:
-                calls[server] -= 1
 
     def _call_all(self, function: str, *arguments: Any) -> list[Any]:
         """Call a function of all servers at once; return what each returns."""
@@ -288,17 +243,79 @@ class DeviceServers:
 
 
 class ServedDeflater:
-    """Compresses groups of BGZF blocks by servers; see :class:`mapper.io.bgzf.Compressor`."""
+    """Compresses groups of BGZF blocks by servers; see :class:`mapper.io.bgzf.Compressor`.
+
+    Parameters
+    ----------
+    executor
+        Its threads wait for servers: one for each lane.
+    n_blocks
+        Of a group.
+    n_lanes
+        Groups that the servers compress at a time.
+    level
+        Compression level.
+    """
 
     def __init__(
-        self, servers: DeviceServers, executor: Executor, n_blocks: int, n_lanes: int, level: int
+        self, group: Servers, executor: Executor, n_blocks: int, n_lanes: int, level: int
     ) -> None:
-        self._servers = servers
+        self._group, self._load = group, _Load(group)
         self.executor = executor
         self.level = level
         self.blocks_per_task = n_blocks
         self.least_pending = 2 * n_lanes
 
     def compress(self, pieces: Pieces) -> memoryview:
-        """Return the blocks of data."""
-        return self._servers.compress(pieces).data
+        """Return the blocks of data; the server in whose memory its first piece lies makes them."""
+        found: np.ndarray
+        if isinstance(pieces, Spans):  # thousands of them
+            with self._load.on_least_busy() as server:
+                found = server.call("compress_spans", *self._joined(pieces))
+            return found.data
+        arrays = [np.frombuffer(piece, np.uint8) for piece in pieces]
+        places = filter(None, map(self._group.memory.place_of, arrays))
+        if owner := next((place.key.owner for place in places if place.key.owner), 0):
+            found = self._group.servers[owner - 1].call("compress", arrays)
+        else:
+            with self._load.on_least_busy() as server:
+                found = server.call("compress", arrays)
+        return found.data
+
+    def _joined(self, pieces: Spans) -> tuple[np.ndarray, np.ndarray]:
+        """Copy pieces of data to shared memory; return it, and the bounds of each (int64)."""
+        spans = pieces.table
+        bounds = np.append(0, np.cumsum(spans[:, 1]))
+        data = _shared(self._group, int(bounds[-1]))
+        starts = np.empty(int((-(-spans[:, 1] // BLOCK_BYTES)).sum()) + 1, np.int64)
+        copy_spans(spans, np.zeros(len(spans), np.bool_), data, starts)
+        return data, bounds
+
+
+class _Load:
+    """How many calls of one kind are under way at each server."""
+
+    def __init__(self, group: Servers) -> None:
+        self._lock = threading.Lock()
+        self._n_calls = dict.fromkeys(group.servers, 0)
+
+    @contextmanager
+    def on_least_busy(self) -> Iterator[Server]:
+        """Yield the server with fewest calls, to which the block adds one."""
+        with self._lock:
+            server = min(self._n_calls, key=self._n_calls.__getitem__)
+            self._n_calls[server] += 1
+        try:
+            yield server
+        finally:
+            with self._lock:
+                self._n_calls[server] -= 1
+
+
+def _shared(group: Servers, n_bytes: int) -> np.ndarray:
+    """Return memory (uint8) that the servers share."""
+    try:
+        # The recycler leaves fewer bytes to ordinary memory.
+        return group.memory.copies.empty(max(n_bytes, LEAST_BYTES))[:n_bytes]
+    except OSError as error:
+        raise ResourceError(f"{n_bytes / 1e6:.1f} MB of shared memory: {error}") from error

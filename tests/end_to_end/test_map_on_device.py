@@ -243,14 +243,14 @@ def test_a_batch_copies_the_index_to_the_device_once(device, phix, tmp_path, mon
     (tmp_path / "sheet.tsv").write_text("output\treads1\treads2\n" + "".join(rows))
     sheet = ["--batch", str(tmp_path / "sheet.tsv"), "--quiet", "-t", "2"]
     texts = {}
-    for name in ("cpu", "cuda"):
+    for name in ("cpu", "cuda:0"):
         assert main(["map", str(index), *sheet, "--device", name]) == 0
         texts[name] = [
             [line for line in (tmp_path / file).read_text().splitlines() if line[:3] != "@PG"]
             for file in ("pair.sam", "single.sam")
         ]
     assert len(made) == 1
-    assert texts["cuda"] == texts["cpu"]
+    assert texts["cuda:0"] == texts["cpu"]
     assert len(texts["cpu"][0]) > 6
 
 

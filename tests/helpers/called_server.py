@@ -1,4 +1,4 @@
-"""A process that serves calls, for tests/parallel/test_remote_calls.py."""
+"""A process that serves calls, for tests of these and of what is compressed by them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import sys
 import numpy as np
 
 from mapper.errors import InputFormatError
+from mapper.io.bgzf import Spans, compressor
 from mapper.parallel.pool import thread_pool
 from mapper.parallel.remote_calls import ServedConnection
 
@@ -16,7 +17,6 @@ from mapper.parallel.remote_calls import ServedConnection
 def main() -> None:
     descriptor, number, *said = sys.argv[1:]
     connection = ServedConnection(int(descriptor), int(number))
-    taken: list[object] = []
 
     def add(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         return a + b
@@ -35,11 +35,16 @@ def main() -> None:
     def place(array: np.ndarray) -> object:
         return connection.memory.place_of(array)
 
+    compress_on_host = compressor(1)
+
+    def compress(pieces: list[np.ndarray]) -> np.ndarray:
+        return np.frombuffer(compress_on_host([piece.data for piece in pieces]), np.uint8)
+
+    def compress_spans(data: np.ndarray, bounds: np.ndarray) -> np.ndarray:
+        return np.frombuffer(compress_on_host(Spans([(data, bounds)])), np.uint8)
+
     def n_kept() -> int:
         return len(connection._results)
-
-    def keep(thing: object) -> None:
-        taken.append(thing)
 
     def clear() -> None:
         connection.memory.copies.clear()
@@ -56,7 +61,8 @@ def main() -> None:
     for text in said:
         connection.say(logging.WARNING, text)
     functions = (
-        add, give, change, shared, place, n_kept, keep, clear, refuse, unpicklable, end,
+        add, give, change, shared, place, n_kept, clear, refuse, unpicklable, end, compress,
+        compress_spans,
     )  # fmt: skip
     with thread_pool(4) as executor:
         connection.serve({function.__name__: function for function in functions}, executor)

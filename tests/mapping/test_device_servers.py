@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import zlib
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from mapper.cuda.devices import CUDA, DeviceChoice
 from mapper.errors import IndexFormatError, ResourceError
-from mapper.io.bgzf import BLOCK_BYTES, Spans, block_starts
-from mapper.io.bgzf_reader import HEAD_BYTES
 from mapper.mapping.device_io import HOST
 from mapper.mapping.job import MapJob
 from mapper.mapping.pipeline import map_reads
@@ -23,6 +18,7 @@ from mapper.mapping.session import Session
 from mapper.sorting.options import MarkOptions, SortOptions
 from tests.helpers.mapping_runs import DATA, build_index, map_to
 from tests.helpers.simulate import Read, write_fastq
+from tests.mapping.test_served_deflater import check_compression
 
 pytestmark = [
     pytest.mark.gpu,
@@ -117,35 +113,11 @@ def test_an_index_that_a_process_cannot_open_is_an_error(device, phix, tmp_path)
         session._stages_on(TWO, 2)
 
 
-def plain(blocks: memoryview) -> bytes:
-    starts = block_starts(blocks).tolist()
-    return b"".join(
-        zlib.decompress(blocks[start + HEAD_BYTES : end - 8], -15)
-        for start, end in pairwise(starts)
-    )
-
-
 def test_blocks_are_compressed_by_the_processes(session) -> None:
     from mapper.cuda import nvcomp
     from mapper.cuda.api import SIMULATED
 
     if SIMULATED or nvcomp.load() is None:
         pytest.skip("nvCOMP needs a device")
-    data = np.random.default_rng(1).integers(65, 69, 5 * BLOCK_BYTES + 77).astype(np.uint8)
-    servers = session._servers
-    with servers.deflater(1) as deflater:
-        assert plain(deflater.compress([data.data])) == data.tobytes()
-        blocks = deflater.compress([data[:BLOCK_BYTES].data, data[BLOCK_BYTES:].data])
-        assert servers._group.memory.place_of(np.frombuffer(blocks, np.uint8)) is None  # small
-        assert plain(blocks) == data.tobytes()
-        many = np.tile(data, 20)
-        blocks = deflater.compress([many.data])
-        place = servers._group.memory.place_of(np.frombuffer(blocks, np.uint8))
-        assert place.key.owner > 0
-        # What one process has in its memory it compresses itself.
-        again = deflater.compress([blocks])
-        assert plain(again) == bytes(blocks)
-        found = servers._group.memory.place_of(np.frombuffer(again, np.uint8))
-        assert found.key.owner == place.key.owner
-        bounds = np.array([3, 3 + BLOCK_BYTES, 4 + BLOCK_BYTES, len(data) - 5])
-        assert plain(deflater.compress(Spans([(data, bounds)]))) == data[3:-5].tobytes()
+    with session._servers.deflater(1) as deflater:
+        check_compression(deflater, session._servers._group)
