@@ -27,6 +27,7 @@ from mapper.batch_ops import ResultSlice
 from mapper.errors import DeviceError
 from mapper.index.index import Index
 from mapper.io.bgzf import Spans
+from mapper.mapping.device_batches import SWITCH_SECONDS
 from mapper.mapping.device_servers import DeflaterSize, NamesRef, Opened
 from mapper.mapping.stages import Aligned, LongChained, LongReads
 from mapper.mapping.stages_cuda import DeviceNames, DeviceStages, NamesOn
@@ -39,8 +40,6 @@ from mapper.params import MapParams
 
 MOST_CALLS = 32
 """Calls at a time: those of the streams that align and of those that compress."""
-
-SWITCH_SECONDS = 0.0002  # as of a run's process: see mapper.mapping.device_batches
 
 
 class _DeviceServer:

@@ -132,7 +132,8 @@ class Session:
         if wanted not in self._device_io:
             self._opened.close()
             ordinal = choice.ordinals[0] if len(choice.ordinals) == 1 else None
-            io = open_device_io(self._opened, ordinal, *wanted[1:], self._servers)
+            servers = self._servers if len(choice.ordinals) > 1 else None
+            io = open_device_io(self._opened, ordinal, *wanted[1:], servers)
             self._device_io = {wanted: io}
         return self._device_io[wanted]
 

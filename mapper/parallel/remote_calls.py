@@ -19,7 +19,7 @@ import struct
 import subprocess
 import sys
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import suppress
@@ -104,7 +104,7 @@ class Connection:
 
         The arrays of packed objects are not touched.
         """
-        first, descriptors, _, _ = socket.recv_fds(self._end, 1, 1)
+        first, descriptors, _, _ = socket.recv_fds(self._end, 1, 1, socket.MSG_CMSG_CLOEXEC)
         if not first:
             raise EOFError
         n_bytes, has_descriptor = _HEADER.unpack(first + self._bytes(_HEADER.size - 1))
@@ -160,7 +160,8 @@ class Servers:
     def __init__(self, module: str, arguments: Sequence[tuple[Sequence[str], str]]) -> None:
         self.memory = SharedMemory(0, self._announce, self._withdraw)
         self.servers: list[Server] = []
-        self._said: set[Log] = set()
+        self._said: Counter[Log] = Counter()  # messages that have been logged
+        self._saying = threading.Lock()
         try:
             for number, (own, name) in enumerate(arguments, 1):
                 self.servers.append(Server(module, number, own, name, self))
@@ -195,10 +196,12 @@ class Servers:
             for key in message.keys:
                 self.memory.detach(key)
 
-    def say(self, message: Log) -> None:
-        """Log a message, once if several servers have it."""
-        if message not in self._said:
-            self._said.add(message)
+    def say(self, message: Log, n_times: int) -> None:
+        """Log what a server says for so many times, unless another has said it as often."""
+        with self._saying:
+            is_new = n_times > self._said[message]
+            self._said[message] += is_new
+        if is_new:
             log.log(message.level, "%s", message.text)
 
     def close(self) -> None:
@@ -220,6 +223,7 @@ class Server:
         self._waiting: dict[int, _Waiting] = {}
         self._numbers = itertools.count()
         self._unused: deque[int] = deque()
+        self._said: Counter[Log] = Counter()
         self._lock = threading.Lock()
         self._ended: Exception | None = None
         own, other = socket.socketpair()
@@ -253,7 +257,10 @@ class Server:
 
     def begin(self, function: str, *arguments: Any) -> Future[Any]:
         """Begin a call; return the future of its result."""
-        packed, kept = self._group.memory.pack(arguments)
+        try:
+            packed, kept = self._group.memory.pack(arguments)
+        except OSError as error:
+            raise ResourceError(f"no memory to share with {self.name}: {error}") from error
         number = next(self._numbers)
         answer: Future[Any] = Future()
         unused = []
@@ -292,13 +299,20 @@ class Server:
             while True:
                 self._take(*self._connection.receive())
         except (EOFError, OSError):
-            code = self._process.wait()
-        how = f"by signal {-code}" if code < 0 else f"with exit status {code}"
-        self._end_with(
-            ResourceError(
-                f"the process of {self.name} has ended {how}; what it said is above. If the "
-                "system was out of memory, give more, or fewer devices"
+            error = self._ended_by(self._process.wait())
+        except Exception as bug:
+            self._process.kill()
+            error = ResourceError(
+                f"the process of {self.name} said what is not understood ({bug!r}); this is a bug "
+                "in fmwave, please report it"
             )
+        self._end_with(error)
+
+    def _ended_by(self, code: int) -> ResourceError:
+        how = f"by signal {-code}" if code < 0 else f"with exit status {code}"
+        return ResourceError(
+            f"the process of {self.name} has ended {how}; what it said is above. If the system was "
+            "out of memory, give more, or fewer devices"
         )
 
     def _take(self, message: Any, descriptor: int | None) -> None:
@@ -318,7 +332,8 @@ class Server:
             else:
                 waiting.answer.set_result(found)
         elif isinstance(message, Log):
-            self._group.say(message)
+            self._said[message] += 1
+            self._group.say(message, self._said[message])
         else:
             try:
                 self._group.relay(message, descriptor, self)
@@ -363,7 +378,8 @@ class ServedConnection:
 
     def say(self, level: int, text: str) -> None:
         """Have the caller log a message."""
-        self._connection.send(Log(level, text))
+        with suppress(OSError):  # it has ended, which the thread that receives finds
+            self._connection.send(Log(level, text))
 
     def serve(self, functions: Mapping[str, Callable[..., Any]], executor: Executor) -> None:
         """Answer calls until the caller closes the connection.
@@ -405,5 +421,5 @@ class ServedConnection:
             packed, kept = self.memory.pack(ResourceError(f"{call.name}: {error!r}"))
             failed = True
         self._results[call.number] = kept
-        with suppress(OSError):  # the caller has ended, which the thread that receives finds
+        with suppress(OSError):  # as above
             self._connection.send(Answer(call.number, packed, failed))

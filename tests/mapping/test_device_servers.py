@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from mapper.cli.main import main
 from mapper.cuda.devices import CUDA, DeviceChoice
 from mapper.errors import IndexFormatError, ResourceError
+from mapper.mapping import device_servers
 from mapper.mapping.device_io import HOST
 from mapper.mapping.job import MapJob
 from mapper.mapping.pipeline import map_reads
@@ -96,6 +98,21 @@ def test_runs_of_a_session_take_the_same_processes(session, phix, pairs, tmp_pat
         map_in(session, tmp_path / f"{i}.sam", *reads, **options)
         assert (tmp_path / f"{i}.sam").read_text() == (tmp_path / f"{i}.cpu.sam").read_text()
     assert [server._process.pid for server in session._servers._group.servers] == processes
+
+
+def test_the_command_starts_the_processes_early(device, phix, folder, pairs, tmp_path) -> None:
+    """A session of other devices does not take them; they end with the command."""
+    for name in ("cpu", "cuda:0,0"):
+        options = ["--device", name, "-t", "2", "--quiet"]
+        assert (
+            main(["map", str(folder), *pairs, "-o", str(tmp_path / f"{name}.sam"), *options]) == 0
+        )
+    cpu, cuda = (
+        [line for line in (tmp_path / f"{name}.sam").read_text().splitlines() if line[:3] != "@PG"]
+        for name in ("cpu", "cuda:0,0")
+    )
+    assert cuda == cpu
+    assert device_servers._STARTED == {}
 
 
 def test_a_process_that_ends_is_an_error_and_leaves_nothing(session, pairs, tmp_path) -> None:

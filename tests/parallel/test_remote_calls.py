@@ -104,10 +104,32 @@ def test_errors_come_back(two, caplog) -> None:
 
 def test_messages_are_logged_once(paths, caplog) -> None:
     with caplog.at_level(logging.WARNING):
-        servers = Servers(MODULE, [(["of both"], "a"), (["of both", "of one"], "b")])
+        servers = Servers(
+            MODULE, [(["of both"], "a"), (["of both", "of one", "twice", "twice"], "b")]
+        )
         assert [server.call("give", 1) for server in servers.servers] == [1, 1]
         servers.close()
-    assert sorted(record.getMessage() for record in caplog.records) == ["of both", "of one"]
+    said = sorted(record.getMessage() for record in caplog.records)
+    assert said == ["of both", "of one", "twice", "twice"]
+
+
+def test_what_is_not_understood_ends_the_server(two, monkeypatch) -> None:
+    server, other = two.servers
+    with monkeypatch.context() as patch:
+        patch.setattr(two.memory, "attach", None)
+        with pytest.raises(ResourceError, match=r"the first said .*TypeError"):
+            server.call("shared", LARGE)
+    assert server._process.wait(10) == -signal.SIGKILL
+    assert other.call("give", 1) == 1
+
+
+def test_no_memory_is_an_error_of_the_caller(two, monkeypatch) -> None:
+    def full(*_):
+        raise OSError(12, "Cannot allocate memory")
+
+    monkeypatch.setattr("os.memfd_create", full)
+    with pytest.raises(ResourceError, match=r"no memory to share with the first: .*Cannot alloc"):
+        two.servers[0].call("give", np.zeros(LARGE))
 
 
 @pytest.mark.parametrize("how", ["status", "signal"])
