@@ -204,7 +204,7 @@ def compile_all(folder: Path, devices: Sequence[DeviceChoice], threads: int) -> 
         ((single,), "long.bam", {"params": map_params({"preset": "ont"})}),
         ((folder / "pairs.bam",), "pairs.paf", {}),
     )
-    with Session(index) as session:
+    with Session(index, path=str(folder / "r.fmw")) as session:
         for device, (reads, output, options) in itertools.product(devices, runs):
             target = folder / output
             job = MapJob(

@@ -1,9 +1,9 @@
 """The process of one device, where a run has several: the stages and nvCOMP, served to the run.
 
 Threads of one process that queue kernels for several devices wait for the GIL most of their time:
-two devices did a tenth more than one. In a process of its own each is as fast as alone. The run's
-process (:mod:`mapper.mapping.device_servers`) reads, parses and writes; reads, records and blocks
-lie in memory that both share.
+two devices did a tenth to a third more than one. In processes of their own they do 1.8 times as
+much. The run's process (:mod:`mapper.mapping.device_servers`) reads, parses and writes; reads,
+records and blocks lie in memory that both share.
 """
 
 from __future__ import annotations
@@ -71,8 +71,11 @@ class _DeviceServer:
         logging.getLogger("mapper").setLevel(level)
         self._for_host = self._held.enter_context(thread_pool(n_threads))
         self._held.enter_context(memory.shared_by(n_sharing))
-        # The memory of arguments is the caller's.
-        index = Index.open(index) if isinstance(index, str) else deepcopy(index)
+        if isinstance(index, str):
+            index = Index.open(index)
+        else:
+            index = deepcopy(index)  # the memory of arguments is the caller's
+            _make_read_only((index.fm, index.contigs, index.unmasked_planes))
         self._stages = stages = DeviceStages(index, self._ordinal)
         return Opened(len(stages.streams), stages.batch_bases, stages.index_bytes)
 
@@ -143,6 +146,15 @@ class _DeviceServer:
         if names is None:
             return None
         return partial(self._names[names.number].on, read_group=names.read_group)
+
+
+def _make_read_only(thing: Any) -> None:
+    """Make all arrays of nested tuples read-only, as those of an index are."""
+    if isinstance(thing, np.ndarray):
+        thing.flags.writeable = False
+    elif isinstance(thing, tuple):
+        for item in thing:
+            _make_read_only(item)
 
 
 class _ToCaller(logging.Handler):
