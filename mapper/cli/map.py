@@ -172,9 +172,16 @@ def run(args: argparse.Namespace) -> int:
     """Map, then report; with --batch, one sample after another."""
     check_device_name(args.device)
     begin_opening(args.device)
-    from mapper.mapping.device_servers import begin_starting
+    from mapper.mapping.device_servers import begin_starting, end_unused
 
     begin_starting(args.device)
+    try:
+        return _map(args)
+    finally:
+        end_unused()
+
+
+def _map(args: argparse.Namespace) -> int:
     from mapper.cli import map_batch
     from mapper.index.index import Index
     from mapper.io.output_file import write_json

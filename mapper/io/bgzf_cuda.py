@@ -406,7 +406,8 @@ class DeviceDeflater(_Lanes[_Deflating]):
         super().__init__(executor, lanes)
         self.level = level
         self.blocks_per_task = n_blocks
-        self.least_pending = 2 * len(lanes)
+        self.n_lanes = len(lanes)
+        self.least_pending = 2 * self.n_lanes
 
     def compress(self, pieces: Pieces) -> memoryview:
         """Return the blocks of data."""

@@ -58,8 +58,8 @@ of FASTQ, half of what plain text has."""
 
 SWITCH_SECONDS = 0.0002
 """How long a thread may keep the GIL while others wait for it. Threads that queue kernels release
-the GIL in every call of the driver, and with Python's default of 5 ms would wait as long to have
-it back."""
+it where they wait for a device, and with Python's default of 5 ms would wait as long to have it
+back."""
 
 
 class _SwitchInterval:

@@ -10,15 +10,13 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from contextlib import ExitStack, suppress
 from copy import deepcopy
 from functools import partial
-from itertools import count
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -31,12 +29,15 @@ from mapper.mapping.device_batches import SWITCH_SECONDS
 from mapper.mapping.device_servers import DeflaterSize, NamesRef, Opened
 from mapper.mapping.stages import Aligned, LongChained, LongReads
 from mapper.mapping.stages_cuda import DeviceNames, DeviceStages, NamesOn
-from mapper.mapping.stats import RunStats
+from mapper.mapping.stats import ON_CPU, RunStats
 from mapper.pair.insert_size import InsertSizeModel
 from mapper.pair.records import Names
 from mapper.parallel.pool import fork_join, thread_pool
-from mapper.parallel.remote_calls import ServedConnection
+from mapper.parallel.remote_calls import ServedConnection, leave_signals_to_caller
 from mapper.params import MapParams
+
+if TYPE_CHECKING:
+    from mapper.io.bgzf_cuda import DeviceDeflater
 
 MOST_CALLS = 32
 """Calls at a time: those of the streams that align and of those that compress."""
@@ -45,20 +46,22 @@ MOST_CALLS = 32
 class _DeviceServer:
     """The functions that are served."""
 
-    def __init__(self, ordinal: int) -> None:
-        self._ordinal = ordinal
+    def __init__(self, ordinal: int, connection: ServedConnection) -> None:
+        self._ordinal, self._connection = ordinal, connection
+        self._held = ExitStack()
         self._for_host: Executor
         self._stages: DeviceStages
+        # By numbers of the caller's:
         self._names: dict[int, DeviceNames] = {}
-        self._numbers = count()
-        self._held, self._deflating = ExitStack(), ExitStack()
-        self._deflater: Any = None
+        self._deflaters: dict[int, tuple[ExitStack, DeviceDeflater]] = {}
 
     def open(self, index: Index | str, n_sharing: int, n_threads: int, level: int) -> Opened:
-        """Bring an index, or that of a path, to the device.
+        """Bring an index to the device.
 
         Parameters
         ----------
+        index
+            Its path; or itself, in the caller's memory, where it stays.
         n_sharing
             Processes that use the device.
         n_threads
@@ -73,17 +76,14 @@ class _DeviceServer:
         self._held.enter_context(memory.shared_by(n_sharing))
         if isinstance(index, str):
             index = Index.open(index)
-        else:
-            index = deepcopy(index)  # the memory of arguments is the caller's
-            _make_read_only((index.fm, index.contigs, index.unmasked_planes))
+        _make_read_only((index.fm, index.contigs, index.unmasked_planes))
         self._stages = stages = DeviceStages(index, self._ordinal)
         return Opened(len(stages.streams), stages.batch_bases, stages.index_bytes)
 
-    def take_names(self, names: Names) -> int:
-        """Keep names for records; return their number."""
-        number = next(self._numbers)
+    def take_names(self, number: int, names: Names) -> None:
+        """Keep names for records."""
+        # The memory of arguments is the caller's.
         self._names[number] = self._stages.device_names(deepcopy(names))
-        return number
 
     def warm_up(self, reads: ReadBatch, params: MapParams, names: NamesRef | None) -> Aligned:
         """Align a few reads in every way that a run does."""
@@ -91,61 +91,78 @@ class _DeviceServer:
 
     def align_batches(
         self, batches: Sequence[ReadBatch], params: MapParams, model: InsertSizeModel | None,
-        names: NamesRef | None,
+        names: NamesRef | None, n_on_cpu: int,
     ) -> tuple[list[ResultSlice | EncodedBatch], dict[str, Any]]:  # fmt: skip
-        """Do as :meth:`DeviceStages.align_batches`; return the statistics, too."""
-        stats = RunStats()
+        """Do as :meth:`DeviceStages.align_batches`; return the statistics, too.
+
+        `n_on_cpu` reads have been left to the CPU before, of which the user knows.
+        """
+        stats = RunStats(counts={ON_CPU: n_on_cpu})
         # In memory that is not shared: what is shared has small pages, and locking these takes the
         # driver so long that all streams wait.
         with stats.stage("pack"):
             batches = [self._stages.lock_pages(reads) for reads in batches]
         found = self._stages.align_batches(batches, params, stats, model, self._names_on(names))
-        return found, stats.saved()
+        return found, _counted(stats, n_on_cpu)
 
     def chain_long_batches(
-        self, batches: Sequence[LongReads], params: MapParams
+        self, batches: Sequence[LongReads], params: MapParams, n_on_cpu: int
     ) -> tuple[list[list[LongChained]], dict[str, Any]]:
-        """Do as :meth:`DeviceStages.chain_long_batches`; return the statistics, too."""
-        stats = RunStats()
+        """Do as :meth:`DeviceStages.chain_long_batches`; see :meth:`align_batches`."""
+        stats = RunStats(counts={ON_CPU: n_on_cpu})
         run: Callable[[Sequence[Callable[[], Any]]], list[Any]] = partial(
             fork_join, executor=self._for_host
         )
-        return self._stages.chain_long_batches(batches, params, stats, run), stats.saved()
+        found = self._stages.chain_long_batches(batches, params, stats, run)
+        return found, _counted(stats, n_on_cpu)
 
-    def free_page_locked(self) -> None:
-        """Free page-locked memory that nothing uses now."""
+    def free_memory(self) -> None:
+        """Free page-locked and shared memory that nothing uses now."""
         self._stages.free_page_locked()
+        self._connection.memory.copies.clear()
+        self._connection.memory.forget_freed()
 
-    def open_deflater(self, level: int) -> DeflaterSize | None:
-        """Open the device's compressor; None if its memory is too small."""
+    def open_deflater(self, number: int, level: int) -> DeflaterSize | None:
+        """Open a compressor of the device; None if its memory is too small."""
         from mapper.cuda import nvcomp
         from mapper.io.bgzf_cuda import device_deflater
 
         codec = nvcomp.load()
         if codec is None:
             raise DeviceError("nvCOMP, which the run's process has found, cannot be loaded")
-        deflater = device_deflater(codec, self._ordinal, level)
-        self._deflater = self._deflating.enter_context(deflater)
-        if self._deflater is None:
+        opened = ExitStack()
+        deflater = opened.enter_context(device_deflater(codec, self._ordinal, level))
+        if deflater is None:
             return None
-        return DeflaterSize(self._deflater.blocks_per_task, self._deflater.least_pending // 2)
+        self._deflaters[number] = opened, deflater
+        return DeflaterSize(deflater.blocks_per_task, deflater.n_lanes)
 
-    def close_deflater(self) -> None:
-        """Close the compressor."""
-        self._deflating.close()
+    def close_deflater(self, number: int) -> None:
+        """Close a compressor, if it was opened."""
+        if number in self._deflaters:
+            opened, _ = self._deflaters.pop(number)
+            opened.close()
 
-    def compress(self, pieces: Sequence[np.ndarray]) -> np.ndarray:
+    def compress(self, number: int, pieces: Sequence[np.ndarray]) -> np.ndarray:
         """Return the blocks (uint8) of pieces of data (uint8)."""
-        return np.frombuffer(self._deflater.compress([piece.data for piece in pieces]), np.uint8)
+        _, deflater = self._deflaters[number]
+        return np.frombuffer(deflater.compress([piece.data for piece in pieces]), np.uint8)
 
-    def compress_spans(self, data: np.ndarray, bounds: np.ndarray) -> np.ndarray:
+    def compress_spans(self, number: int, data: np.ndarray, bounds: np.ndarray) -> np.ndarray:
         """Return the blocks (uint8) of data (uint8) in pieces with these bounds (int64)."""
-        return np.frombuffer(self._deflater.compress(Spans([(data, bounds)])), np.uint8)
+        _, deflater = self._deflaters[number]
+        return np.frombuffer(deflater.compress(Spans([(data, bounds)])), np.uint8)
 
     def _names_on(self, names: NamesRef | None) -> NamesOn | None:
         if names is None:
             return None
         return partial(self._names[names.number].on, read_group=names.read_group)
+
+
+def _counted(stats: RunStats, n_on_cpu: int) -> dict[str, Any]:
+    """Return what is to be added to the statistics of the run."""
+    stats.count(**{ON_CPU: -n_on_cpu})
+    return stats.saved()
 
 
 def _make_read_only(thing: Any) -> None:
@@ -174,9 +191,7 @@ def main(arguments: Sequence[str]) -> None:
     arguments
         Descriptor of the connection, number of the process, and device.
     """
-    # The caller gets the user's signals, and ends this process.
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
+    leave_signals_to_caller()
     descriptor, number_of_process, ordinal = map(int, arguments)
     sys.setswitchinterval(SWITCH_SECONDS)
     from mapper.cuda.memory import keep_results_in
@@ -186,12 +201,12 @@ def main(arguments: Sequence[str]) -> None:
     keep_results_in(connection.memory.allocate)
     _make_context(ordinal)
     with thread_pool(MOST_CALLS) as executor:
-        server = _DeviceServer(ordinal)
+        server = _DeviceServer(ordinal, connection)
         functions = {
             function.__name__: function
             for function in (
                 server.open, server.take_names, server.warm_up, server.align_batches,
-                server.chain_long_batches, server.free_page_locked, server.open_deflater,
+                server.chain_long_batches, server.free_memory, server.open_deflater,
                 server.close_deflater, server.compress, server.compress_spans,
             )
         }  # fmt: skip

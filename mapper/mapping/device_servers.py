@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager, suppress
+from itertools import count
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,7 +25,7 @@ from mapper.io.bgzf import BLOCK_BYTES, Pieces, Spans, copy_spans
 from mapper.jit.accelerate import is_compiled
 from mapper.mapping.memory_plan import DEVICE_PROCESS_BYTES, PROCESS_BYTES
 from mapper.mapping.stages import Aligned, LongChained, LongReads
-from mapper.mapping.stats import RunStats
+from mapper.mapping.stats import ON_CPU, RunStats
 from mapper.pair.insert_size import InsertSizeModel
 from mapper.pair.records import Names
 from mapper.parallel.buffers import LEAST_BYTES
@@ -67,11 +68,11 @@ class ServedNames:
     """The names that records hold, which all servers have."""
 
     def __init__(self, number: int) -> None:
-        self._number = number
+        self.number = number
 
     def on(self, ordinal: int, read_group: bytes = b"") -> NamesRef:
         """Return what the servers know the names by; see :meth:`DeviceNames.on`."""
-        return NamesRef(self._number, read_group)
+        return NamesRef(self.number, read_group)
 
 
 _STARTED: dict[tuple[int, ...], Servers] = {}
@@ -86,8 +87,7 @@ def _start(ordinals: Sequence[int]) -> Servers:
 def begin_starting(text: str) -> None:
     """Begin to start the processes of several devices that a run names, while it opens its files.
 
-    They end with this process, if no session takes them. Problems are left to
-    :func:`mapper.cuda.devices.choose_device`, and to the session.
+    Problems are left to :func:`mapper.cuda.devices.choose_device`, and to the session.
 
     Parameters
     ----------
@@ -100,19 +100,26 @@ def begin_starting(text: str) -> None:
             _STARTED[ordinals] = _start(ordinals)
 
 
+def end_unused() -> None:
+    """End the processes that no session has taken."""
+    while _STARTED:
+        _, servers = _STARTED.popitem()
+        servers.close()
+
+
 class DeviceServers:
     """An index on several devices, and the stages there, each in a process.
 
     Parameters
     ----------
     path
-        Of the index; None for one that has no files, which is then copied to the processes.
+        Of the index; None for one that has no files, which is then copied to shared memory.
     ordinals
         Devices, among the visible ones; one named twice works as two.
     n_sharing
         Runs that share each device.
     threads
-        Of the run.
+        Of the run; for long reads, these processes take half as many beside them.
 
     Raises
     ------
@@ -129,17 +136,21 @@ class DeviceServers:
         key = tuple(ordinals)
         self._group = _STARTED.pop(key) if key in _STARTED else _start(ordinals)
         self._aligning = _Load(self._group)
+        self._numbers = count()
+        self._names: dict[int, tuple[Names, ServedNames]] = {}  # by identity
+        self._shared_index: Index | None = None
+        # Tasks of the host for long reads, beside those of the run's pool.
+        for_host = max(1, threads // (2 * len(ordinals)))
         try:
+            if path is None:  # once for all servers, which use it where it lies
+                self._shared_index = self._group.memory.shared(index)
             opening = [
                 server.begin(
-                    "open",
-                    path or index,
-                    n_sharing * ordinals.count(ordinal),
-                    max(1, threads // len(ordinals)),
-                    log.getEffectiveLevel(),
+                    "open", path or self._shared_index, n_sharing * ordinals.count(ordinal),
+                    for_host, log.getEffectiveLevel(),
                 )
                 for server, ordinal in zip(self._group.servers, ordinals, strict=True)
-            ]
+            ]  # fmt: skip
             opened: list[Opened] = [future.result() for future in opening]
         except BaseException:
             self.close()
@@ -151,6 +162,8 @@ class DeviceServers:
         self.batch_bases = min(of.batch_bases for of in opened)
         self.index_bytes = max(of.index_bytes for of in opened)
         self.process_bytes = len(opened) * SERVER_BYTES
+        if path is None:
+            self.process_bytes += index.n_bytes
 
     def close(self) -> None:
         """End the processes."""
@@ -169,13 +182,18 @@ class DeviceServers:
         return reads._replace(bases=there[0], quals=there[1], names=there[2])
 
     def free_page_locked(self) -> None:
-        """Free shared memory that nothing uses now."""
+        """Free shared and page-locked memory that nothing uses now."""
         self._group.memory.copies.clear()
-        self._call_all("free_page_locked")
+        self._group.memory.forget_freed()
+        self._call_all("free_memory")
 
     def device_names(self, names: Names) -> ServedNames:
         """Return names of which :meth:`align_batches` takes :meth:`ServedNames.on`."""
-        return ServedNames(self._call_all("take_names", names)[0])
+        if id(names) not in self._names:
+            served = ServedNames(next(self._numbers))
+            self._call_all("take_names", served.number, names)
+            self._names[id(names)] = names, served
+        return self._names[id(names)][1]
 
     def warm_up(
         self, reads: ReadBatch, params: MapParams,
@@ -201,7 +219,9 @@ class DeviceServers:
         """
         names = None if names_on is None else names_on(0)
         with self._aligning.on_least_busy() as server:
-            found, counted = server.call("align_batches", batches, params, model, names)
+            found, counted = server.call(
+                "align_batches", batches, params, model, names, stats.counts.get(ON_CPU, 0)
+            )
         stats.add(counted)
         shares: list[ResultSlice | EncodedBatch] = found
         return shares
@@ -215,7 +235,9 @@ class DeviceServers:
         of it is done in the device's process, and `run` not used.
         """
         with self._aligning.on_least_busy() as server:
-            found, counted = server.call("chain_long_batches", batches, params)
+            found, counted = server.call(
+                "chain_long_batches", batches, params, stats.counts.get(ON_CPU, 0)
+            )
         stats.add(counted)
         parts: list[list[LongChained]] = found
         return parts
@@ -223,18 +245,19 @@ class DeviceServers:
     @contextmanager
     def deflater(self, level: int) -> Iterator[ServedDeflater | None]:
         """Open all devices' compressors; None if the memory of one is too small."""
-        sizes: list[DeflaterSize | None] = self._call_all("open_deflater", level)
+        number = next(self._numbers)
         try:
+            sizes: list[DeflaterSize | None] = self._call_all("open_deflater", number, level)
             if any(size is None for size in sizes):
                 yield None
                 return
             n_lanes = sum(size.n_lanes for size in sizes if size is not None)
             n_blocks = min(size.blocks_per_task for size in sizes if size is not None)
             with thread_pool(n_lanes) as executor:
-                yield ServedDeflater(self._group, executor, n_blocks, n_lanes, level)
+                yield ServedDeflater(self._group, number, executor, n_blocks, n_lanes, level)
         finally:
             with suppress(ResourceError):  # of a process that has ended, which the run has seen
-                self._call_all("close_deflater")
+                self._call_all("close_deflater", number)
 
     def _call_all(self, function: str, *arguments: Any) -> list[Any]:
         """Call a function of all servers at once; return what each returns."""
@@ -247,6 +270,8 @@ class ServedDeflater:
 
     Parameters
     ----------
+    number
+        By which the servers know their compressors.
     executor
         Its threads wait for servers: one for each lane.
     n_blocks
@@ -258,9 +283,10 @@ class ServedDeflater:
     """
 
     def __init__(
-        self, group: Servers, executor: Executor, n_blocks: int, n_lanes: int, level: int
-    ) -> None:
-        self._group, self._load = group, _Load(group)
+        self, group: Servers, number: int, executor: Executor, n_blocks: int, n_lanes: int,
+        level: int,
+    ) -> None:  # fmt: skip
+        self._group, self._number, self._load = group, number, _Load(group)
         self.executor = executor
         self.level = level
         self.blocks_per_task = n_blocks
@@ -271,15 +297,15 @@ class ServedDeflater:
         found: np.ndarray
         if isinstance(pieces, Spans):  # thousands of them
             with self._load.on_least_busy() as server:
-                found = server.call("compress_spans", *self._joined(pieces))
+                found = server.call("compress_spans", self._number, *self._joined(pieces))
             return found.data
         arrays = [np.frombuffer(piece, np.uint8) for piece in pieces]
         places = filter(None, map(self._group.memory.place_of, arrays))
         if owner := next((place.key.owner for place in places if place.key.owner), 0):
-            found = self._group.servers[owner - 1].call("compress", arrays)
+            found = self._group.servers[owner - 1].call("compress", self._number, arrays)
         else:
             with self._load.on_least_busy() as server:
-                found = server.call("compress", arrays)
+                found = server.call("compress", self._number, arrays)
         return found.data
 
     def _joined(self, pieces: Spans) -> tuple[np.ndarray, np.ndarray]:

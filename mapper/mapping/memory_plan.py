@@ -182,7 +182,8 @@ def log_memory(
 
 def plan_memory(
     bound: int | None, index_bytes: int, threads: int, batch_bases: int, *, sorts: bool = False,
-    helper_bytes: int = 0, n_streams: int = 0, member_bases: int = MEMBER_BASES,
+    helper_bytes: int = 0, process_bytes: int = 0, n_streams: int = 0,
+    member_bases: int = MEMBER_BASES,
 ) -> MemoryPlan:  # fmt: skip
     """Return sizes with which a run stays within its bound.
 
@@ -196,6 +197,8 @@ def plan_memory(
         True if records are sorted. They are kept while the run maps, and have what is left.
     helper_bytes
         Bytes of samtools processes while this one maps.
+    process_bytes
+        Bytes of devices' processes, which live until the run ends.
     n_streams
         CUDA streams of all devices; 0 without a device.
     member_bases
@@ -215,7 +218,7 @@ def plan_memory(
     for_sorting = spilling = freed = 0
     if sorts:
         for_sorting, spilling = LEAST_SORT_BYTES, SPILLING_BYTES_PER_THREAD * (threads + 2)
-    beside = helper_bytes + spilling
+    beside = helper_bytes + process_bytes + spilling
     fixed = mapping_bytes(index_bytes, threads, 0, n_streams) + beside + for_sorting
     # An upper bound: of a group, the host holds no more than one batch of its own.
     per_base = mapping_bytes(0, threads, 1, n_streams) - mapping_bytes(0, threads, 0, n_streams)
@@ -226,7 +229,7 @@ def plan_memory(
         fitting = min(batch_bases, members + (bound - of_host - beside - for_sorting) // each)
     needed = fixed + per_base * min(batch_bases, LEAST_BATCH_BASES)
     # While records are merged, the index is still mapped, but the batches have been freed.
-    finishing = PROCESS_BYTES + index_bytes + FINISHING_BYTES_PER_THREAD * threads
+    finishing = PROCESS_BYTES + index_bytes + FINISHING_BYTES_PER_THREAD * threads + process_bytes
     if sorts:
         needed = max(needed, finishing + for_sorting)
     if bound < needed:

@@ -202,7 +202,8 @@ def _output(
     target = SortedTarget(
         job.output, job.output_format, job.command_line, header, contigs.names,
         contigs.lengths.tolist(), job.compression, job.reference, job.threads,
-        device_io.deflater, device_io.open_inflater, device_io.open_store, partial,
+        device_io.deflater, device_io.open_inflater, device_io.open_store,
+        run.backend.n_streams > 0, partial,
     )  # fmt: skip
     with open_sorted_output(
         target,
@@ -544,13 +545,14 @@ class Run:
         helper_bytes = n_helpers * SAMTOOLS_BYTES
         if n_helpers:
             helper_bytes += int(self.index.contigs.lengths.max())  # CRAM's reference
-        helper_bytes += self.backend.process_bytes
         n_streams = self.backend.n_streams
         plan = plan_memory(
             job.memory, self.index.n_bytes, self.workers, self.batch_bases,
-            sorts=job.sort is not None, helper_bytes=helper_bytes, n_streams=n_streams,
+            sorts=job.sort is not None, helper_bytes=helper_bytes,
+            process_bytes=self.backend.process_bytes, n_streams=n_streams,
             member_bases=self.member_bases,
         )  # fmt: skip
+        helper_bytes += self.backend.process_bytes
         log_memory(self.index.n_bytes, self.workers, plan, helper_bytes, n_streams)
         return plan
 

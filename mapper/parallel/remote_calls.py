@@ -14,21 +14,26 @@ import itertools
 import logging
 import os
 import pickle
+import signal
 import socket
 import struct
 import subprocess
 import sys
 import threading
-from collections import Counter, deque
+import time
+import traceback
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import suppress
+from queue import SimpleQueue
 from typing import Any, NamedTuple
 
 from mapper.errors import ResourceError
 from mapper.parallel.pool import start_daemon
 from mapper.parallel.process import package_environment
 from mapper.parallel.shared_memory import Key, Packed, SharedMemory
+from mapper.parallel.signals import STOPPING
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +43,10 @@ _STDERR = 2
 
 ENDING_SECONDS = 5.0
 """How long a server may take to end before it is killed."""
+
+
+SAME_SECONDS = 60.0
+"""How long a message of one server is not repeated for another."""
 
 
 # --- messages ---
@@ -81,23 +90,52 @@ class Log(NamedTuple):
     text: str
 
 
+class _Letter(NamedTuple):
+    """A message on its way."""
+
+    data: bytes
+    descriptor: int | None  # to be closed once it is sent
+
+
 class Connection:
-    """Messages between two processes, in order; any thread sends, one receives."""
+    """Messages between two processes, in order; any thread sends, one receives.
+
+    A thread of its own sends: nobody who receives, or holds a lock, ever waits for the other
+    process to read, and no signal interrupts a message.
+    """
 
     def __init__(self, end: socket.socket) -> None:
         self._end = end
-        self._sending = threading.Lock()
+        self._is_closed = False
+        self._letters: SimpleQueue[_Letter | None] = SimpleQueue()
+        self._sender = start_daemon(self._send_all, "messages")
 
     def send(self, message: Any, descriptor: int | None = None) -> None:
-        """Send a message, with a descriptor of a file if there is one; OSError if it cannot be."""
+        """Send a message, with a copy of a file's descriptor if there is one.
+
+        It is lost if the other process has ended, which the thread that receives finds.
+        """
+        if self._is_closed:
+            return
         body = pickle.dumps(message, protocol=5)
-        head = _HEADER.pack(len(body), descriptor is not None)
-        with self._sending:
-            if descriptor is None:
-                self._end.sendall(head + body)
-                return
-            socket.send_fds(self._end, [head[:1]], [descriptor])
-            self._end.sendall(head[1:] + body)
+        copy = None if descriptor is None else os.dup(descriptor)
+        self._letters.put(_Letter(_HEADER.pack(len(body), copy is not None) + body, copy))
+
+    def _send_all(self) -> None:
+        is_open = True
+        while (letter := self._letters.get()) is not None:
+            data = memoryview(letter.data)
+            try:
+                if is_open and letter.descriptor is not None:
+                    socket.send_fds(self._end, [data[:1]], [letter.descriptor])
+                    data = data[1:]
+                if is_open:
+                    self._end.sendall(data)
+            except OSError:
+                is_open = False
+            finally:
+                if letter.descriptor is not None:
+                    os.close(letter.descriptor)
 
     def receive(self) -> tuple[Any, int | None]:
         """Return the next message and its descriptor, which the caller closes; EOFError at the end.
@@ -109,7 +147,11 @@ class Connection:
             raise EOFError
         n_bytes, has_descriptor = _HEADER.unpack(first + self._bytes(_HEADER.size - 1))
         message = pickle.loads(self._bytes(n_bytes))
-        return message, descriptors[0] if has_descriptor else None
+        if not has_descriptor:
+            return message, None
+        if not descriptors:  # this process may open no more files
+            raise _NoDescriptorError
+        return message, descriptors[0]
 
     def _bytes(self, n: int) -> bytearray:
         data = bytearray(n)
@@ -122,10 +164,20 @@ class Connection:
         return data
 
     def close(self) -> None:
-        """End the connection; a thread that receives finds its end."""
+        """End the connection; what has not been sent is lost, and who receives finds its end."""
+        self._is_closed = True
         with suppress(OSError):
             self._end.shutdown(socket.SHUT_RDWR)
+        self._letters.put(None)
+        self._sender.join()
         self._end.close()
+
+
+class _NoDescriptorError(Exception):
+    """The system has dropped a descriptor."""
+
+    def __init__(self) -> None:
+        super().__init__("too many open files (ulimit -n says how many there may be)")
 
 
 # --- the caller ---
@@ -160,7 +212,7 @@ class Servers:
     def __init__(self, module: str, arguments: Sequence[tuple[Sequence[str], str]]) -> None:
         self.memory = SharedMemory(0, self._announce, self._withdraw)
         self.servers: list[Server] = []
-        self._said: Counter[Log] = Counter()  # messages that have been logged
+        self._said: dict[Log, tuple[Server, float]] = {}  # the last messages: by whom, and when
         self._saying = threading.Lock()
         try:
             for number, (own, name) in enumerate(arguments, 1):
@@ -196,12 +248,19 @@ class Servers:
             for key in message.keys:
                 self.memory.detach(key)
 
-    def say(self, message: Log, n_times: int) -> None:
-        """Log what a server says for so many times, unless another has said it as often."""
+    def say(self, message: Log, source: Server) -> None:
+        """Log what a server says, unless another has just said the same."""
+        now = time.monotonic()
         with self._saying:
-            is_new = n_times > self._said[message]
-            self._said[message] += is_new
-        if is_new:
+            recent = {
+                said: (server, when) for said, (server, when) in self._said.items()
+                if now - when < SAME_SECONDS
+            }  # fmt: skip
+            server, _ = recent.get(message, (source, now))
+            if server is source:
+                recent[message] = source, now
+            self._said = recent
+        if server is source:
             log.log(message.level, "%s", message.text)
 
     def close(self) -> None:
@@ -219,17 +278,19 @@ class Server:
         self, module: str, number: int, arguments: Sequence[str], name: str, group: Servers
     ) -> None:
         self.name = name
+        self._number = number
         self._group = group
         self._waiting: dict[int, _Waiting] = {}
         self._numbers = itertools.count()
         self._unused: deque[int] = deque()
-        self._said: Counter[Log] = Counter()
         self._lock = threading.Lock()
         self._ended: Exception | None = None
         own, other = socket.socketpair()
         with other:
             self._connection = Connection(own)
             command = [sys.executable, "-P", "-m", module, str(other.fileno()), str(number)]
+            # The new process inherits what is blocked, until it ignores these signals.
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
             try:
                 self._process = subprocess.Popen(
                     [*command, *arguments],
@@ -239,6 +300,8 @@ class Server:
             except OSError as error:
                 self._connection.close()
                 raise ResourceError(f"no process can be started for {name}: {error}") from error
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
         self._reader: threading.Thread | None = None
 
     def start_receiving(self) -> None:
@@ -275,9 +338,8 @@ class Server:
         return answer
 
     def tell(self, message: Any, descriptor: int | None) -> None:
-        """Send a message; one to a process that has ended is lost, which the reader finds."""
-        with suppress(OSError):
-            self._connection.send(message, descriptor)
+        """Send a message: see :meth:`Connection.send`."""
+        self._connection.send(message, descriptor)
 
     def begin_closing(self) -> None:
         """Have the process end."""
@@ -295,18 +357,30 @@ class Server:
             self._reader.join()
 
     def _receive(self) -> None:
-        try:
-            while True:
-                self._take(*self._connection.receive())
-        except (EOFError, OSError):
-            error = self._ended_by(self._process.wait())
-        except Exception as bug:
-            self._process.kill()
-            error = ResourceError(
-                f"the process of {self.name} said what is not understood ({bug!r}); this is a bug "
-                "in fmwave, please report it"
-            )
+        while True:
+            try:
+                message, descriptor = self._connection.receive()
+            except (EOFError, OSError):
+                error = self._ended_by(self._process.wait())
+                break
+            except Exception as found:
+                error = self._given_up(found)
+                break
+            try:
+                self._take(message, descriptor)
+            except Exception as found:
+                error = self._given_up(found)
+                break
         self._end_with(error)
+
+    def _given_up(self, error: Exception) -> ResourceError:
+        """End a process whose message could not be taken."""
+        log.debug("%s", error, exc_info=error)
+        self._process.kill()
+        return ResourceError(
+            f"what the process of {self.name} said could not be taken, so it has been ended: "
+            f"{type(error).__name__}: {error}"
+        )
 
     def _ended_by(self, code: int) -> ResourceError:
         how = f"by signal {-code}" if code < 0 else f"with exit status {code}"
@@ -321,7 +395,12 @@ class Server:
                 if message.number not in self._waiting:  # this process is closing
                     return
                 waiting = self._waiting.pop(message.number)
-            owner = _Result(message.number, self._unused, waiting.kept)
+            # What was sent is needed no more, unless the result lies in it.
+            own = all(
+                isinstance(place, bytes) or place.key.owner == self._number
+                for place in message.result.arrays
+            )
+            owner = _Result(message.number, self._unused, () if own else waiting.kept)
             try:
                 found = self._group.memory.unpack(message.result, owner)
             except Exception as error:
@@ -332,8 +411,7 @@ class Server:
             else:
                 waiting.answer.set_result(found)
         elif isinstance(message, Log):
-            self._said[message] += 1
-            self._group.say(message, self._said[message])
+            self._group.say(message, self)
         else:
             try:
                 self._group.relay(message, descriptor, self)
@@ -352,6 +430,13 @@ class Server:
 
 
 # --- the server ---
+
+
+def leave_signals_to_caller() -> None:
+    """Ignore the signals that end runs: the caller gets them too, and ends its servers."""
+    for number in STOPPING:
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
 
 
 class ServedConnection:
@@ -378,8 +463,7 @@ class ServedConnection:
 
     def say(self, level: int, text: str) -> None:
         """Have the caller log a message."""
-        with suppress(OSError):  # it has ended, which the thread that receives finds
-            self._connection.send(Log(level, text))
+        self._connection.send(Log(level, text))
 
     def serve(self, functions: Mapping[str, Callable[..., Any]], executor: Executor) -> None:
         """Answer calls until the caller closes the connection.
@@ -413,7 +497,7 @@ class ServedConnection:
         try:
             found = function(*self.memory.unpack(call.arguments, None))
         except BaseException as error:
-            log.debug("%s: %s", call.name, error, exc_info=True)
+            error.add_note(f"In the process {os.getpid()}:\n{traceback.format_exc()}")
             found, failed = error, True
         try:
             packed, kept = self.memory.pack(found)
@@ -421,5 +505,4 @@ class ServedConnection:
             packed, kept = self.memory.pack(ResourceError(f"{call.name}: {error!r}"))
             failed = True
         self._results[call.number] = kept
-        with suppress(OSError):  # as above
-            self._connection.send(Answer(call.number, packed, failed))
+        self._connection.send(Answer(call.number, packed, failed))

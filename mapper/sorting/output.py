@@ -84,6 +84,8 @@ class SortedTarget(NamedTuple):
     """Opens a device's streams that help to decompress the temporary file; None for none."""
     open_store: Callable[[], AbstractContextManager[RecordStore | None]] | None = None
     """Opens room on a device for records that do not fit in memory; None for none."""
+    takes_bam: bool = False
+    """True if devices make records: what takes these is compiled ahead, too."""
     partial: PartialOutput | None = None
     """Temporary files that stay after an exception, so that another process goes on with the runs;
     None for files that go."""
@@ -141,7 +143,7 @@ class SortedOutput:
             index.add(part.index_part)
         index.write(np.array([0, 1]))
         one.to_release(0)  # else compiled in the middle of a sort that has spilled
-        if self._target.open_store is not None:  # a device makes records
+        if self._target.takes_bam:
             run_of_bytes(encoded.data)
 
     def encode(self, records: RecordBatch, reads: ReadBatch) -> Run:

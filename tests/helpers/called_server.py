@@ -5,16 +5,18 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import time
 
 import numpy as np
 
 from mapper.errors import InputFormatError
 from mapper.io.bgzf import Spans, compressor
 from mapper.parallel.pool import thread_pool
-from mapper.parallel.remote_calls import ServedConnection
+from mapper.parallel.remote_calls import ServedConnection, leave_signals_to_caller
 
 
 def main() -> None:
+    leave_signals_to_caller()
     descriptor, number, *said = sys.argv[1:]
     connection = ServedConnection(int(descriptor), int(number))
 
@@ -37,10 +39,10 @@ def main() -> None:
 
     compress_on_host = compressor(1)
 
-    def compress(pieces: list[np.ndarray]) -> np.ndarray:
+    def compress(_: int, pieces: list[np.ndarray]) -> np.ndarray:
         return np.frombuffer(compress_on_host([piece.data for piece in pieces]), np.uint8)
 
-    def compress_spans(data: np.ndarray, bounds: np.ndarray) -> np.ndarray:
+    def compress_spans(_: int, data: np.ndarray, bounds: np.ndarray) -> np.ndarray:
         return np.frombuffer(compress_on_host(Spans([(data, bounds)])), np.uint8)
 
     def n_kept() -> int:
@@ -48,6 +50,10 @@ def main() -> None:
 
     def clear() -> None:
         connection.memory.copies.clear()
+        connection.memory.forget_freed()
+
+    def wait(seconds: float) -> None:
+        time.sleep(seconds)
 
     def refuse(text: str) -> None:
         raise InputFormatError(text)
@@ -61,7 +67,7 @@ def main() -> None:
     for text in said:
         connection.say(logging.WARNING, text)
     functions = (
-        add, give, change, shared, place, n_kept, clear, refuse, unpicklable, end, compress,
+        add, give, change, shared, place, n_kept, clear, wait, refuse, unpicklable, end, compress,
         compress_spans,
     )  # fmt: skip
     with thread_pool(4) as executor:

@@ -101,7 +101,9 @@ def test_runs_of_a_session_take_the_same_processes(session, phix, pairs, tmp_pat
 
 
 def test_the_command_starts_the_processes_early(device, phix, folder, pairs, tmp_path) -> None:
-    """A session of other devices does not take them; they end with the command."""
+    """Also where it ends before a session could take them."""
+    assert main(["map", str(tmp_path / "none.fmw"), *pairs, "--device", "cuda:0,0"]) == 1
+    assert device_servers._STARTED == {}
     for name in ("cpu", "cuda:0,0"):
         options = ["--device", name, "-t", "2", "--quiet"]
         assert (

@@ -55,15 +55,19 @@ def test_without_a_bound_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> Non
     assert plan_memory(None, 10**9, 8, 3_000_000, sorts=True).sort_bytes == 5 * 10**8
 
 
-@pytest.mark.parametrize("n_streams", [0, 4])
-def test_sorted_records_have_what_mapping_leaves(n_streams: int) -> None:
+@pytest.mark.parametrize(("n_streams", "of_servers"), [(0, 0), (4, 0), (8, 2 * 10**9)])
+def test_sorted_records_have_what_mapping_leaves(n_streams: int, of_servers: int) -> None:
+    """Processes of devices live as long as the run."""
     for bound in range(12 * 10**9, 60 * 10**9, 3 * 10**9):
-        plan = plan_memory(bound, 10**9, 8, 3_000_000, sorts=True, n_streams=n_streams)
+        plan = plan_memory(
+            bound, 10**9, 8, 3_000_000, sorts=True, n_streams=n_streams, process_bytes=of_servers
+        )
         mapping = mapping_bytes(10**9, 8, plan.batch_bases, n_streams, plan.member_bases)
+        mapping += of_servers
         assert plan.sort_bytes >= LEAST_SORT_BYTES
         spilling = SPILLING_BYTES_PER_THREAD * (8 + 2)
         assert mapping + spilling + plan.sort_bytes <= bound
-        finishing = PROCESS_BYTES + 10**9 + FINISHING_BYTES_PER_THREAD * 8
+        finishing = PROCESS_BYTES + 10**9 + FINISHING_BYTES_PER_THREAD * 8 + of_servers
         finishing += DEVICE_PROCESS_BYTES if n_streams else 0
         kept_free = plan.sort_bytes // LARGE_RANGES_SHARE
         assert finishing + plan.sort_bytes + kept_free + plan.freed_bytes <= bound

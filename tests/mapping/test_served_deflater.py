@@ -56,6 +56,6 @@ def test_blocks_are_those_of_the_data(monkeypatch: pytest.MonkeyPatch) -> None:
     group = Servers("tests.helpers.called_server", [([], "a"), ([], "b")])
     try:
         with thread_pool(2) as executor:
-            check_compression(ServedDeflater(group, executor, 128, 2, 1), group)
+            check_compression(ServedDeflater(group, 0, executor, 128, 2, 1), group)
     finally:
         group.close()

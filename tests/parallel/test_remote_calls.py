@@ -6,6 +6,9 @@ import gc
 import logging
 import os
 import signal
+import socket
+import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,7 +17,9 @@ import numpy as np
 import pytest
 
 from mapper.errors import InputFormatError, ResourceError
+from mapper.parallel import remote_calls
 from mapper.parallel.remote_calls import Servers
+from mapper.parallel.signals import STOPPING
 
 ROOT = Path(__file__).parents[2]
 MODULE = "tests.helpers.called_server"
@@ -82,7 +87,6 @@ def test_memory_that_a_server_frees_goes_here_too(two) -> None:
     gc.collect()
     server.call("n_kept")  # takes the word that it is not used
     server.call("clear")
-    server.call("place", np.zeros(1))  # takes note of what is gone
     for _ in range(100):
         if not two.memory._foreign:
             break
@@ -102,25 +106,102 @@ def test_errors_come_back(two, caplog) -> None:
     assert server.call("give", "on") == "on"
 
 
-def test_messages_are_logged_once(paths, caplog) -> None:
+def test_a_message_of_both_is_logged_once(paths, caplog, monkeypatch) -> None:
     with caplog.at_level(logging.WARNING):
-        servers = Servers(
-            MODULE, [(["of both"], "a"), (["of both", "of one", "twice", "twice"], "b")]
-        )
-        assert [server.call("give", 1) for server in servers.servers] == [1, 1]
-        servers.close()
-    said = sorted(record.getMessage() for record in caplog.records)
-    assert said == ["of both", "of one", "twice", "twice"]
+        for seconds in (60, 0):
+            monkeypatch.setattr(remote_calls, "SAME_SECONDS", seconds)
+            servers = Servers(
+                MODULE, [(["of both"], "a"), (["of both", "of one", "twice", "twice"], "b")]
+            )
+            assert [server.call("give", 1) for server in servers.servers] == [1, 1]
+            servers.close()
+    said = [record.getMessage() for record in caplog.records]
+    assert sorted(said[:4]) == ["of both", "of one", "twice", "twice"]
+    assert sorted(said[4:]) == ["of both", "of both", "of one", "twice", "twice"]
 
 
-def test_what_is_not_understood_ends_the_server(two, monkeypatch) -> None:
+def test_what_cannot_be_taken_ends_the_server(two, monkeypatch) -> None:
     server, other = two.servers
     with monkeypatch.context() as patch:
         patch.setattr(two.memory, "attach", None)
-        with pytest.raises(ResourceError, match=r"the first said .*TypeError"):
+        with pytest.raises(ResourceError, match=r"what the process of the first said .*TypeError"):
             server.call("shared", LARGE)
     assert server._process.wait(10) == -signal.SIGKILL
     assert other.call("give", 1) == 1
+
+
+@pytest.mark.parametrize("fails", ["mmap", "descriptor"])
+def test_a_segment_that_cannot_be_had_ends_the_server(two, monkeypatch, fails: str) -> None:
+    """The process may map no more memory, or open no more files."""
+    server, other = two.servers
+    if fails == "mmap":
+
+        def full(*_):
+            raise OSError(12, "Cannot allocate memory")
+
+        monkeypatch.setattr(two.memory, "attach", full)
+        said = "Cannot allocate memory"
+    else:
+        received = socket.recv_fds
+
+        def without(*arguments):
+            data, descriptors, *rest = received(*arguments)
+            for descriptor in descriptors:
+                os.close(descriptor)
+            return data, [], *rest
+
+        monkeypatch.setattr(socket, "recv_fds", without)
+        server.call("give", 1)  # the reader was waiting in the other
+        said = "too many open files"
+    with pytest.raises(ResourceError, match=f"what the process of the first said .*{said}"):
+        server.call("shared", LARGE)
+    with pytest.raises(ResourceError, match="could not be taken"):
+        server.call("give", 1)
+    assert other.call("give", 1) == 1
+
+
+def test_nobody_waits_for_a_reader(two) -> None:
+    """Large messages both ways, beside word of segments, do not lock each other."""
+    text = "x" * 2_000_000
+
+    def call(i: int) -> bool:
+        server = two.servers[i % 2]
+        ok = server.call("give", text) == text
+        two.memory.allocate(LARGE)
+        server.call("shared", LARGE + i)
+        server.call("clear")
+        two.memory.forget_freed()
+        return ok
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(call, range(64)))
+
+
+@pytest.mark.parametrize("number", STOPPING)
+def test_servers_leave_signals_to_their_caller(two, number: int) -> None:
+    server = two.servers[0]
+    os.kill(server._process.pid, number)
+    assert server.call("give", 1) == 1
+
+
+def test_servers_end_with_a_caller_that_is_killed(paths, tmp_path) -> None:
+    text = (
+        f"import os, signal; from mapper.parallel.remote_calls import Servers\n"
+        f"server = Servers({MODULE!r}, [([], 'a')]).servers[0]\n"
+        "assert server.call('give', 1) == 1\n"
+        "server.begin('wait', 100.0)\n"
+        "print(server._process.pid, flush=True)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    killed = subprocess.run([sys.executable, "-c", text], stdout=subprocess.PIPE, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    pid = int(killed.stdout)
+    for _ in range(100):
+        if not Path(f"/proc/{pid}").exists() or "Z" in Path(f"/proc/{pid}/stat").read_text():
+            break
+        time.sleep(0.1)
+    else:
+        pytest.fail("the server goes on")
 
 
 def test_no_memory_is_an_error_of_the_caller(two, monkeypatch) -> None:
@@ -149,12 +230,14 @@ def test_calls_of_a_server_that_ends_fail(two, how: str) -> None:
     assert other.call("give", 1) == 1
 
 
-def test_servers_end_with_their_caller(paths) -> None:
-    """At the end of the connection, as when the process is killed; calls under way fail."""
+def test_closing_ends_servers_and_calls_under_way(paths) -> None:
     servers = Servers(MODULE, [([], "a")])
     (server,) = servers.servers
     assert server.call("give", 1) == 1
+    waiting = server.begin("wait", 1.0)
     servers.close()
+    with pytest.raises(ResourceError, match="has been ended"):
+        waiting.result(0)
     assert server._process.returncode == 0
     with pytest.raises(ResourceError, match="has been ended"):
         server.call("give", 1)

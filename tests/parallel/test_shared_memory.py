@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -111,7 +112,7 @@ def test_freed_segments_are_withdrawn(both) -> None:
     there = other.unpack(one.pack(memory)[0], None)
     del memory
     gc.collect()
-    one.place_of(np.zeros(1))  # any use takes note of what is gone
+    one.forget_freed()
     assert other._foreign == {}
     assert other.place_of(there) is None
     assert set(there.tolist()) == {5}  # which it keeps for itself
@@ -120,6 +121,39 @@ def test_freed_segments_are_withdrawn(both) -> None:
         again = one.allocate(LARGE)
         assert one.place_of(again) == Place(Key(0, i + 1), 0, LARGE)
         del again
+
+
+def test_an_object_can_be_moved_to_shared_memory(both) -> None:
+    one, other = both
+    batch = Batch(np.arange(LARGE), np.zeros(3, np.bool_), "x")
+    there = one.shared(batch)
+    assert one.place_of(there.numbers) is not None
+    assert np.array_equal(there.numbers, batch.numbers)
+    found = other.unpack(one.pack(there)[0], None)
+    there.numbers[7] = -1
+    assert found.numbers[7] == -1  # it is not copied again
+    copied = one.allocate(LARGE)  # nor is its memory used for anything else
+    one.shared(np.ones(LARGE))
+    assert there.numbers[8] == 8
+    del copied
+
+
+def test_segments_keep_no_descriptors(both) -> None:
+    one, other = both
+    descriptors = Path("/proc/self/fd")
+    before = len(list(descriptors.iterdir()))
+    kept = [one.allocate(LARGE) for _ in range(50)]
+    assert len(list(descriptors.iterdir())) == before
+    assert len(other._foreign) == len(kept)
+
+
+def test_columns_of_one_object_share_a_segment(both) -> None:
+    one, other = both
+    columns = [np.full(LARGE + i, i, np.int16) for i in range(20)]
+    found = sent(columns, one, other)
+    assert one._n_made == 1
+    for i, column in enumerate(found):
+        assert (len(column), set(column.tolist())) == (LARGE + i, {i})
 
 
 def test_copies_use_their_memory_again(both) -> None:
