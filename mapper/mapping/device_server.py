@@ -160,9 +160,10 @@ class _DeviceServer:
 
 
 def _counted(stats: RunStats, n_on_cpu: int) -> dict[str, Any]:
-    """Return what is to be added to the statistics of the run."""
+    """Return what is to be added to the statistics of the run, of which it had `n_on_cpu`."""
     stats.count(**{ON_CPU: -n_on_cpu})
-    return stats.saved()
+    saved = stats.saved()
+    return saved | {"counts": {name: n for name, n in saved["counts"].items() if n}}
 
 
 def _make_read_only(thing: Any) -> None:
