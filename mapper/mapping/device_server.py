@@ -1,8 +1,8 @@
 """The process of one device, where a run has several: the stages and nvCOMP, served to the run.
 
 Threads of one process that queue kernels for several devices wait for the GIL most of their time:
-two devices did a tenth to a third more than one. In processes of their own they do 1.8 times as
-much. The run's process (:mod:`mapper.mapping.device_servers`) reads, parses and writes; reads,
+two devices did a tenth to a third more than one, and up to 1.8 times as much in processes of their
+own. The run's process (:mod:`mapper.mapping.device_servers`) reads, parses and writes; reads,
 records and blocks lie in memory that both share.
 """
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from mapper.io.bgzf_cuda import DeviceDeflater
 
 MOST_CALLS = 32
-"""Calls at a time: those of the streams that align and of those that compress."""
+"""Calls that are answered at a time: each stream that aligns or compresses needs one."""
 
 
 class _DeviceServer:
@@ -160,7 +160,7 @@ class _DeviceServer:
 
 
 def _counted(stats: RunStats, n_on_cpu: int) -> dict[str, Any]:
-    """Return what is to be added to the statistics of the run, of which it had `n_on_cpu`."""
+    """Return the statistics of one call, without the `n_on_cpu` reads counted before it."""
     stats.count(**{ON_CPU: -n_on_cpu})
     saved = stats.saved()
     return saved | {"counts": {name: n for name, n in saved["counts"].items() if n}}

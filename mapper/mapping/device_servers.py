@@ -71,7 +71,7 @@ class ServedNames:
         self.number = number
 
     def on(self, ordinal: int, read_group: bytes = b"") -> NamesRef:
-        """Return what the servers know the names by; see :meth:`DeviceNames.on`."""
+        """Return a reference to the names for a call, as :meth:`DeviceNames.on` returns names."""
         return NamesRef(self.number, read_group)
 
 

@@ -230,7 +230,7 @@ class Servers:
         self._tell(FreedSegments(keys), None, None)
 
     def _tell(self, message: Any, descriptor: int | None, source: Server | None) -> None:
-        """Send a message to all but the one that it comes from."""
+        """Send a message to every server except `source`."""
         for server in self.servers:
             if server is not source:
                 server.tell(message, descriptor)

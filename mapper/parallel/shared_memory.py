@@ -72,13 +72,13 @@ class _Pages:
     """
 
     def __init__(self, descriptor: int, n_bytes: int) -> None:
+        self._ended: tuple[deque[Key], Key] | None = None
         access = mmap.PROT_READ | mmap.PROT_WRITE
         address = _LIBC.mmap(None, n_bytes, access, mmap.MAP_SHARED, descriptor, 0)
         if address == _FAILED:
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number))
         self._mapped = address, n_bytes
-        self._ended: tuple[deque[Key], Key] | None = None
         self.__array_interface__: dict[str, Any] = {
             "version": 3, "shape": (n_bytes,), "typestr": "|u1", "data": (address, False),
         }  # fmt: skip
@@ -106,7 +106,7 @@ class _Lent:
 
 
 class SharedMemory:
-    """The segments of this process and of those that it shares memory with.
+    """The segments that a process has mapped: its own, and those of other processes.
 
     Parameters
     ----------

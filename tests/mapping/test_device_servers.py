@@ -137,6 +137,6 @@ def test_blocks_are_compressed_by_the_processes(session) -> None:
     from mapper.cuda.api import SIMULATED
 
     if SIMULATED or nvcomp.load() is None:
-        pytest.skip("nvCOMP needs a device")
+        pytest.skip("needs a CUDA device and nvCOMP")
     with session._servers.deflater(1) as deflater:
         check_compression(deflater, session._servers._group)

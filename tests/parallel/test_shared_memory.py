@@ -138,6 +138,14 @@ def test_an_object_can_be_moved_to_shared_memory(both) -> None:
     del copied
 
 
+def test_a_segment_that_cannot_be_mapped_is_an_error(both) -> None:
+    one, _ = both
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        one.attach(Key(1, 0), LARGE, -1)
+    gc.collect()  # pytest fails if what was never mapped is unmapped
+    assert one._foreign == {}
+
+
 def test_segments_keep_no_descriptors(both) -> None:
     one, other = both
     descriptors = Path("/proc/self/fd")
