@@ -72,6 +72,7 @@ def main() -> None:
     )  # fmt: skip
     with thread_pool(4) as executor:
         connection.serve({function.__name__: function for function in functions}, executor)
+        os._exit(0)  # as the process of a device: a call may be under way
 
 
 if __name__ == "__main__":

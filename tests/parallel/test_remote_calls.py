@@ -196,12 +196,14 @@ def test_servers_end_with_a_caller_that_is_killed(paths, tmp_path) -> None:
     killed = subprocess.run([sys.executable, "-c", text], stdout=subprocess.PIPE, check=False)
     assert killed.returncode == -signal.SIGKILL
     pid = int(killed.stdout)
-    for _ in range(100):
-        if not Path(f"/proc/{pid}").exists() or "Z" in Path(f"/proc/{pid}/stat").read_text():
-            break
+    for _ in range(300):
+        try:
+            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+                return
+        except (FileNotFoundError, ProcessLookupError):  # it is gone, maybe while its file was read
+            return
         time.sleep(0.1)
-    else:
-        pytest.fail("the server goes on")
+    pytest.fail("the server goes on")
 
 
 def test_no_memory_is_an_error_of_the_caller(two, monkeypatch) -> None:
