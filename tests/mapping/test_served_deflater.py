@@ -48,7 +48,7 @@ def check_compression(deflater: ServedDeflater, group: Servers) -> None:
     bounds = np.array([3, 3 + BLOCK_BYTES, 4 + BLOCK_BYTES, len(data) - 5])
     blocks = deflater.compress(Spans([(data, bounds)]))
     assert plain(blocks) == data[3:-5].tobytes()
-    assert np.diff(block_starts(blocks)).min() < 40  # the piece of one byte has a block
+    assert np.diff(block_starts(blocks)).min() < 100  # the piece of one byte has a block
 
 
 def test_blocks_are_those_of_the_data(monkeypatch: pytest.MonkeyPatch) -> None:
