@@ -29,6 +29,14 @@ MIN_COST = 32
 the memory."""
 
 
+class BatchSize(NamedTuple):
+    """What is left to know of a batch of reads once their records have been made."""
+
+    n_reads: int
+    n_bases: int
+    paired: bool
+
+
 class ReadBatch(NamedTuple):
     """Reads in input order.
 
@@ -53,6 +61,10 @@ class ReadBatch(NamedTuple):
     @property
     def n_reads(self) -> int:
         return len(self.base_offsets) - 1
+
+    @property
+    def size(self) -> BatchSize:
+        return BatchSize(self.n_reads, int(self.base_offsets[-1]), self.paired)
 
     @property
     def n_pairs(self) -> int:

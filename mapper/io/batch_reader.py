@@ -11,10 +11,27 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import NamedTuple, TypeVar
 
+import numpy as np
+
 from mapper.batch import ReadBatch
 from mapper.errors import InputFormatError
 
 Reader = TypeVar("Reader", bound="BatchReader")
+
+
+class FastqText(NamedTuple):
+    """FASTQ of a batch, cut between records, that a device can parse."""
+
+    texts: tuple[np.ndarray, ...]
+    """uint8: of one file, or of two files of mates; each line ends with LF, but for damage."""
+    n_records: int  # of each text, of four lines
+    paired: bool
+    read_group: bytes = b""
+    """That the reads bring along; empty for none."""
+
+    @property
+    def n_reads(self) -> int:
+        return self.n_records * len(self.texts)
 
 
 class RawBatch(NamedTuple):
@@ -25,6 +42,8 @@ class RawBatch(NamedTuple):
     parse: Callable[[], ReadBatch]
     """Return the batch, or raise the InputFormatError at this position of the input. Any thread may
     call this, once."""
+    text: FastqText | None = None
+    """The same for a device; None if only the host can parse it."""
 
 
 class BatchReader(ABC):

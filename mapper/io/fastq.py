@@ -7,7 +7,7 @@ thread. :func:`open_sequences` finds out the format.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from itertools import count
 from typing import NamedTuple
@@ -17,7 +17,13 @@ import numpy as np
 from mapper.batch import MIN_COST, NO_OFFSETS, NO_TAGS, ReadBatch
 from mapper.errors import InputFormatError, UsageError, option
 from mapper.io import fastq_parser as parser
-from mapper.io.batch_reader import BatchReader, RawBatch, bytes_ahead, parsed_batch
+from mapper.io.batch_reader import (
+    BatchReader,
+    FastqText,
+    RawBatch,
+    bytes_ahead,
+    parsed_batch,
+)
 from mapper.io.bgzf_reader import SharedInflating
 from mapper.io.fastq_errors import (
     ALIGNMENT_STARTS,
@@ -308,6 +314,8 @@ class FastqReader(BatchReader):
         Of `executor`; no effect on the batches.
     inflating
         Decompresses BGZF; None for the threads of `executor`.
+    memory
+        Returns memory (uint8) of a number of bytes, for the text.
 
     Raises
     ------
@@ -328,6 +336,7 @@ class FastqReader(BatchReader):
         is_list: bool = False,
         n_threads: int = 1,
         inflating: SharedInflating | None = None,
+        memory: Callable[[int], np.ndarray] = RECYCLER.empty,
     ) -> None:
         super().__init__()
         check_files([p if isinstance(p, str) else p.path for p in paths], interleaved)
@@ -352,7 +361,9 @@ class FastqReader(BatchReader):
                 self._sources.append(source)
                 source.count_lines()
                 self._firsts.append(source.n_plain)
-                self._files.append(InputBuffer(source, chunk_bytes, executor, ahead, inflating))
+                self._files.append(
+                    InputBuffer(source, chunk_bytes, executor, ahead, inflating, memory)
+                )
         except InputFormatError:
             self.close()
             raise
@@ -405,7 +416,11 @@ class FastqReader(BatchReader):
             return self._last_batch(windows, ends)
         batch = self._take(ends, [n_records] * len(windows))
         n_reads = n_records * len(windows)
-        return RawBatch(n_reads, n_reads // 2 if self.paired else 0, batch.parse)
+        for_device = None
+        if all(kind == FASTQ for kind in self._kinds) and not self._keep_comments:
+            texts = tuple(part.text for part in batch.parts)
+            for_device = FastqText(texts, n_records, self.paired)
+        return RawBatch(n_reads, n_reads // 2 if self.paired else 0, batch.parse, for_device)
 
     def _window(self, file: InputBuffer, kind: int) -> _Window:
         """Return the text available for a batch: at least one read or pair, or the file's rest."""

@@ -62,7 +62,7 @@ _SAID = re.compile(rb".(?:\S*/([12])(?=\s|$)|\S+ ([12]):[NY]:)")
 def mate_said(record: bytes) -> int:
     """Return 1 or 2 if a record's name line says that it is the first or second read of a pair.
 
-    As ``_mate_said`` of :mod:`mapper.io.fastq_parser` does for every record.
+    As ``mate_said`` of :mod:`mapper.io.fastq_parser` does for every record.
     """
     match = _SAID.match(record.split(b"\n", 1)[0])
     return int(match[1] or match[2]) if match else 0

@@ -51,7 +51,9 @@ MARKS_DIFFER = 17  # the reads of a pair do not say that they are its first and 
 _TAB, _LF, _CR, _SPACE = 9, 10, 13, 32
 _AT, _PLUS, _SLASH, _DOT, _UNDERSCORE, _COLON, _ONE, _TWO = (ord(c) for c in "@+/._:12")
 _YES, _NO = ord("Y"), ord("N")
-_MAX_PHRED = 93
+FIRST_PHRED = 33
+"""Character of the quality 0."""
+MAX_PHRED = 93
 
 
 # --- FASTQ ---
@@ -85,6 +87,19 @@ def skip_line(text, at, end):
 
 
 @core
+def whole_name(text, start, end):
+    """Return the status of the name ``text[start:end]``, and its bytes without ``/1`` or ``/2``."""
+    length = end - start
+    if length >= 2 and text[end - 2] == _SLASH and (text[end - 1] == _ONE or text[end - 1] == _TWO):
+        length -= 2
+    if length > MAX_NAME:
+        return LONG_NAME, length
+    if length == 0:
+        return NO_NAME, length
+    return (AT_NAME if text[start] == _AT else OK), length
+
+
+@core
 def read_name(text, at, end, names, name_at):
     """Copy a name up to the first white space; return (status, position, end of the name)."""
     name_end = name_at
@@ -109,21 +124,12 @@ def read_name(text, at, end, names, name_at):
         return BAD_NAME, at, name_end
     if text[at] == _CR and at + 1 < end and text[at + 1] != _LF:
         return BAD_NAME, at, name_end
-    if (
-        name_end - name_at >= 2
-        and names[name_end - 2] == _SLASH
-        and (names[name_end - 1] == _ONE or names[name_end - 1] == _TWO)
-    ):
-        name_end -= 2
-    if name_end - name_at > MAX_NAME:
-        return LONG_NAME, at, name_end
-    if name_end == name_at:
-        return NO_NAME, at, name_end
-    return (AT_NAME if names[name_at] == _AT else OK), at, name_end
+    status, length = whole_name(names, name_at, name_end)
+    return status, at, name_at + length
 
 
 @core
-def _mate_said(text, at):
+def mate_said(text, at):
     """Return the digit that a name, which ends at `at`, or its comment gives the read in its pair.
 
     It ends the name (``/1``), or begins the comment as Casava's do (``1:N:0:ACGT``).
@@ -142,7 +148,13 @@ def _mate_said(text, at):
 
 
 @core
-def _repeats_name(text, at, name, name_end):
+def marks_differ(first, second):
+    """Return True if what :func:`mate_said` gives for two reads says they are no pair in order."""
+    return first == _TWO or second == _ONE
+
+
+@core
+def repeats_name(text, at, name, name_end):
     """Return True if nothing follows the ``+`` at `at`, or the name ``text[name:name_end]``."""
     at += 1
     if text[at] == _CR or text[at] == _LF:
@@ -166,10 +178,10 @@ def _copy_phred(text, at, quals, base_at, n):
     worst = np.uint8(0)
     for i in range(n):
         # Characters below "!" wrap round to large values: one comparison finds both kinds.
-        phred = np.uint8(text[at + i] - np.uint8(33))
+        phred = np.uint8(text[at + i] - np.uint8(FIRST_PHRED))
         quals[base_at + i] = phred
         worst = max(worst, phred)
-    return worst <= _MAX_PHRED
+    return worst <= MAX_PHRED
 
 
 @core
@@ -182,7 +194,7 @@ def _read_quality(text, at, end, ended, quals, base_at, n_bases):
         return (QUALITY_LENGTH if short else CUT_OFF), at
     if not _copy_phred(text, at, quals, base_at, n_bases):
         i = 0
-        while quals[base_at + i] <= _MAX_PHRED:
+        while quals[base_at + i] <= MAX_PHRED:
             i += 1
         if text[at + i] == _LF or text[at + i] == _CR:
             return QUALITY_LENGTH, at
@@ -284,7 +296,7 @@ def read_record(text, at, end, ended, guess, bases, quals, base_at, names, name_
     if at < 0:
         return unfinished, end, base_end, name_end, comment
     status, at = _read_quality(text, at, end, ended, quals, base_at, n_bases)
-    if not plain and status == OK and not _repeats_name(text, plus, name, comment):
+    if not plain and status == OK and not repeats_name(text, plus, name, comment):
         status = OTHER_NAME
     return status, at, base_end, name_end, comment
 
@@ -361,11 +373,36 @@ def read_list_line(text, at, end, ended, guess, bases, quals, base_at, names, na
 
 
 @core
+def cut_of_mates(text, first, second, length):
+    """Return the number of characters to cut from both names of a pair; -1 if they differ.
+
+    The names, of `length` characters, begin at `first` and `second`. They are equal, or differ only
+    by the endings ``.1`` and ``.2`` or ``_1`` and ``_2``.
+    """
+    ours = text[first : first + length]
+    others = text[second : second + length]
+    differ = np.uint8(0)
+    for i in range(length):  # no early exit, so that the loop is vectorised
+        differ = max(differ, np.uint8(ours[i] ^ others[i]))
+    if differ == 0:
+        return 0
+    same = 0
+    while ours[same] == others[same]:
+        same += 1
+    if same != length - 1 or length <= 2:  # nothing would be left of two
+        return -1
+    separator = ours[length - 2]
+    numbered = ours[same] == _ONE and others[same] == _TWO
+    if numbered and separator in (_DOT, _UNDERSCORE):
+        return 2
+    return -1
+
+
+@core
 def _match_mates(names, start, middle, end):
     """Return the number of characters to cut from both names of a pair; -1 if they differ.
 
-    The names are ``names[start:middle]`` and ``names[middle:end]``. They are equal, or
-    differ only by the endings ``.1`` and ``.2`` or ``_1`` and ``_2``.
+    The names are ``names[start:middle]`` and ``names[middle:end]``: see :func:`cut_of_mates`.
     """
     length = middle - start
     if end - middle != length:
@@ -376,23 +413,7 @@ def _match_mates(names, start, middle, end):
         and before_difference(names, start, names, middle) >= length
     ):
         return 0
-    first = names[start:middle]
-    second = names[middle:end]
-    differ = np.uint8(0)
-    for i in range(length):  # no early exit, so that the loop is vectorised
-        differ = max(differ, np.uint8(first[i] ^ second[i]))
-    if differ == 0:
-        return 0
-    same = 0
-    while first[same] == second[same]:
-        same += 1
-    if same != length - 1 or length <= 2:  # nothing would be left of two
-        return -1
-    separator = names[middle - 2]
-    numbered = names[middle - 1] == _ONE and names[end - 1] == _TWO
-    if numbered and separator in (_DOT, _UNDERSCORE):
-        return 2
-    return -1
+    return cut_of_mates(names, start, middle, length)
 
 
 @core
@@ -464,7 +485,7 @@ def _fill(layout, kind1, text1, ended1, kind2, text2, ended2, keep_comments, bas
     n_reads = at1 = at2 = here1 = here2 = np.int64(0)
     other_name = np.int64(-1)
     mate = 1
-    wrong_mate = False
+    said = np.uint8(0)  # by the first mate
     while True:
         row = n_reads + mate - 1
         like = max(row - unit, 0)  # the same mate of the pair before
@@ -489,14 +510,14 @@ def _fill(layout, kind1, text1, ended1, kind2, text2, ended2, keep_comments, bas
         name_offsets[row + 1] = name_end
         tag_offsets[row + 1] = tag_end
         if mate < unit:
-            wrong_mate = _mate_said(text, comment) == _TWO
+            said = mate_said(text, comment)
             mate = 2
             continue
         if unit == 2:
             cut = _match_mates(names, name_offsets[row - 1], name_offsets[row], name_end)
             if cut < 0:
                 return MATES_DIFFER, 2, at1, at2, after, n_reads, other_name
-            if wrong_mate or _mate_said(text, comment) == _ONE:
+            if marks_differ(said, mate_said(text, comment)):
                 return MARKS_DIFFER, 2, at1, at2, after, n_reads, other_name
             if cut > 0:
                 for i in range(name_offsets[row], name_end - cut):

@@ -198,11 +198,14 @@ class InputBuffer:
     inflating
         Decompresses the parts of steps, and has larger ones; None for the threads of `executor`,
         which is needed with it too.
+    memory
+        Returns memory (uint8) of a number of bytes; not used with `inflating`, which has its own.
     """
 
     def __init__(
         self, source: PlainBytes, chunk_bytes: int, executor: Executor | None = None,
         ahead: int = 0, inflating: SharedInflating | None = None,
+        memory: Callable[[int], np.ndarray] = RECYCLER.empty,
     ) -> None:  # fmt: skip
         self.name = source.name
         self.broken: BrokenStreamError | None = None
@@ -210,7 +213,7 @@ class InputBuffer:
         self._source = source
         self._executor = executor
         self._inflating = inflating
-        self._memory: Callable[[int], np.ndarray] = RECYCLER.empty
+        self._memory = memory
         if inflating is not None:
             device = inflating.device
             self._memory = device.memory

@@ -99,12 +99,22 @@ def common_read_group(reads: ReadBatch) -> bytes | None:
     if not len(offsets) or offsets[-1] == 0:
         return b""
     first = reads.tags[: offsets[1]].tobytes()
-    if first[:3] != b"RGZ" or first.find(b"\0") != len(first) - 1 or len(first) < 5:
-        return None  # or a group without a name, which is not that there is none
     # Each read has one of the copies, if none has more.
     if offsets[-1] != reads.n_reads * len(first) or longest_row(offsets) != len(first):
         return None
-    return first[3:-1] if _is_repeated(reads.tags[: offsets[-1]], len(first)) else None
+    group = read_group_of(first)
+    if not group or not _is_repeated(reads.tags[: offsets[-1]], len(first)):
+        return None
+    return group
+
+
+def read_group_of(tags: bytes) -> bytes | None:
+    """Return the read group that is the only tag of a read; empty for no tags, None for others."""
+    if not tags:
+        return b""
+    if tags[:3] != b"RGZ" or tags.find(b"\0") != len(tags) - 1 or len(tags) < 5:
+        return None  # or a group without a name, which is not that there is none
+    return tags[3:-1]
 
 
 def with_tag(reads: ReadBatch, tag: bytes) -> ReadBatch:

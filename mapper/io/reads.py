@@ -14,13 +14,14 @@ import numpy as np
 from mapper.batch import ReadBatch
 from mapper.errors import InputFormatError, UsageError, option
 from mapper.io.bam_reader import BamReader, alignment_format
-from mapper.io.batch_reader import BatchReader, RawBatch
+from mapper.io.batch_reader import BatchReader, FastqText, RawBatch
 from mapper.io.bgzf_reader import SharedInflating
 from mapper.io.fastq import DEFAULT_BATCH_BASES, DEFAULT_CHUNK_BYTES, FastqReader, check_files
 from mapper.io.header import parse_read_group
 from mapper.io.input_file import STDIN, ByteSource, same_file
-from mapper.io.input_tags import with_tag
+from mapper.io.input_tags import read_group_of, with_tag
 from mapper.io.position import InputPosition
+from mapper.parallel.buffers import RECYCLER
 from mapper.sam_flags import PAIRED
 
 
@@ -50,6 +51,8 @@ class ReadOptions(NamedTuple):
     """Of `executor`: with more threads, more is read ahead."""
     inflating: SharedInflating | None = None
     """Decompresses BGZF; None for the threads of `executor`."""
+    text_memory: Callable[[int], np.ndarray] = RECYCLER.empty
+    """Returns memory (uint8) of a number of bytes, for the text of FASTQ and FASTA."""
     orphans: str = "map"
     """What to do with records of BAM, CRAM and SAM that are flagged paired and have no mate:
     ``map`` them as single reads, ``skip`` or ``refuse`` them."""
@@ -187,7 +190,10 @@ class ReadsReader(BatchReader):
                 self._end_current()
         # Their present values: when the batch is parsed, another file may be current.
         position = _Position(self._names, self._n_before, self._tag, self.n_reads)
-        return raw._replace(parse=partial(_parse, raw, position, self._options.limits))
+        return raw._replace(
+            parse=partial(_parse, raw, position, self._options.limits),
+            text=_for_device(raw, position),
+        )
 
     def _start_next(self) -> None:
         """Begin the next of the files."""
@@ -231,7 +237,7 @@ class ReadsReader(BatchReader):
             return FastqReader(
                 sources, options.interleaved, options.batch_bases, options.chunk_bytes,
                 options.keep_comments, options.executor, n_threads=options.n_threads,
-                inflating=options.inflating,
+                inflating=options.inflating, memory=options.text_memory,
             )  # fmt: skip
 
         def close() -> None:
@@ -294,6 +300,17 @@ def _parse(raw: RawBatch, position: _Position, limits: LengthLimits | None) -> R
     if limits is not None:
         refuse_long_reads(reads, limits, position.names, position.n_before)
     return with_tag(reads, position.tag) if position.tag else reads
+
+
+def _for_device(raw: RawBatch, position: _Position) -> FastqText | None:
+    """Return the text of a batch if a device may parse it, with the read group of its reads.
+
+    What is said of a run's first reads is for the host to say.
+    """
+    group = read_group_of(position.tag)
+    if raw.text is None or position.first_read == 0 or group is None:
+        return None
+    return raw.text._replace(read_group=group)
 
 
 def refuse_long_reads(

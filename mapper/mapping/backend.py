@@ -13,12 +13,16 @@ from concurrent.futures import Future
 from functools import partial
 from typing import TypeVar
 
+import numpy as np
+
 from mapper import batch_ops
 from mapper.batch import ReadBatch
 from mapper.index.huge_pages import IndexInUse
+from mapper.io.batch_reader import FastqText
 from mapper.mapping.stages import (
     Aligned,
     AlignedBatch,
+    EncodedReads,
     LongAligned,
     align_long_reads,
     align_reads,
@@ -26,6 +30,7 @@ from mapper.mapping.stages import (
 from mapper.mapping.stats import RunStats
 from mapper.pair.insert_size import InsertSizeModel
 from mapper.pair.records import Names
+from mapper.parallel.buffers import RECYCLER
 from mapper.parallel.pool import MAP, READ, PriorityPool
 from mapper.params import BATCH_BASES, MapParams
 
@@ -41,8 +46,16 @@ class Backend(ABC):
     process_bytes: int = 0
     """Memory of the processes that it has started."""
 
+    text_memory: Callable[[int], np.ndarray] = staticmethod(RECYCLER.empty)
+    """Returns memory (uint8) of a number of bytes, where the text of the input is to lie."""
+
     default_batch_bases: int = BATCH_BASES
     """Bases of a batch if the user names no number."""
+
+    @property
+    def takes_text(self) -> bool:
+        """True if batches need not be parsed by the host, as far as that is known."""
+        return False
 
     def member_bases(self, batch_bases: int, n_threads: int, input_bytes: int) -> int:
         """Return the bases of the batches to submit, if there is memory for them.
@@ -94,7 +107,7 @@ class Backend(ABC):
     @abstractmethod
     def submit(
         self, parse: Callable[[], ReadBatch], model: InsertSizeModel | None,
-        finish: Callable[[AlignedBatch], Result],
+        finish: Callable[[AlignedBatch | EncodedReads], Result], text: FastqText | None = None,
     ) -> Future[Result]:  # fmt: skip
         """Queue the next batch; return the future of what `finish` returns for it.
 
@@ -106,6 +119,8 @@ class Backend(ABC):
             None if mates are not to be rescued yet: the insert size is still to be estimated.
         finish
             Takes the aligned batch; called by a thread of the pool.
+        text
+            The batch for a device, which may take it in place of what `parse` returns.
         """
 
     @abstractmethod
@@ -150,14 +165,15 @@ class CpuBackend(Backend):
 
     def submit(
         self, parse: Callable[[], ReadBatch], model: InsertSizeModel | None,
-        finish: Callable[[AlignedBatch], Result],
+        finish: Callable[[AlignedBatch | EncodedReads], Result], text: FastqText | None = None,
     ) -> Future[Result]:  # fmt: skip
         # `finish` rescues the mates, as for every batch of which that has not been done.
         return self._pool.submit(MAP, partial(self._map, parse, finish))
 
     def _map(
-        self, parse: Callable[[], ReadBatch], finish: Callable[[AlignedBatch], Result]
-    ) -> Result:
+        self, parse: Callable[[], ReadBatch],
+        finish: Callable[[AlignedBatch | EncodedReads], Result],
+    ) -> Result:  # fmt: skip
         return finish(self.align(parse()))
 
     def flush(self) -> None:

@@ -8,11 +8,16 @@ device as one:
 
     parse (a task each) → align the group (a thread for each stream) → finish (a task each)
 
+Short reads in plain FASTQ whose records a device makes are parsed there, too: the host finds where
+records end, to cut batches, and has no other work with them. Once a device has met text that it
+leaves to the host, the host parses all of the run's.
+
 Threads of the pool never wait for a device, and threads of streams do no work of the CPU's.
 """
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -26,12 +31,14 @@ import numpy as np
 from mapper import batch_ops
 from mapper.batch import EncodedBatch, ReadBatch
 from mapper.batch_ops import ResultSlice
+from mapper.io.batch_reader import FastqText
 from mapper.io.input_tags import common_read_group
 from mapper.mapping.backend import Backend
 from mapper.mapping.memory_plan import groups_in_flight
 from mapper.mapping.stages import (
     Aligned,
     AlignedBatch,
+    EncodedReads,
     LongAligned,
     LongChained,
     LongReads,
@@ -48,6 +55,8 @@ from mapper.params import LEAST_MEMBER_BASES, MEMBER_BASES, MapParams
 if TYPE_CHECKING:
     from mapper.mapping.device_servers import DeviceServers
     from mapper.mapping.stages_cuda import DeviceStages
+
+log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
@@ -101,8 +110,10 @@ class _Parsed(NamedTuple):
 class _Member(NamedTuple):
     """A batch of a group."""
 
-    parsed: Future[_Parsed]
-    finish: Callable[[AlignedBatch], Any]
+    parse: Callable[[], ReadBatch]
+    parsed: Future[_Parsed] | None  # None: a device is to parse its text
+    text: FastqText | None
+    finish: Callable[[AlignedBatch | EncodedReads], Any]
     result: Future[Any]
 
 
@@ -124,6 +135,10 @@ class CudaBackend(Backend):
         self._params, self._stats = params, stats
         self._names: Any = None  # of these stages
         self._has_group = False  # the names have a read group
+        self._takes_short = params.longest_short > 0
+        self._left_text = False  # a device has left text to the host
+        if self._takes_short:
+            self.text_memory = stages.text_memory
         self._pool: PriorityPool
         self._size = 1  # batches of a group
         self._open: list[_Member] = []
@@ -150,6 +165,10 @@ class CudaBackend(Backend):
             return None
         return partial(self._names.on, read_group=group)
 
+    @property
+    def takes_text(self) -> bool:
+        return self._takes_short and self._names is not None and not self._left_text
+
     def warm_up(self, reads: ReadBatch) -> Aligned:
         if self._names is None:
             return self._stages.warm_up(reads, self._params)
@@ -168,7 +187,7 @@ class CudaBackend(Backend):
 
     def submit(
         self, parse: Callable[[], ReadBatch], model: InsertSizeModel | None,
-        finish: Callable[[AlignedBatch], Result],
+        finish: Callable[[AlignedBatch | EncodedReads], Result], text: FastqText | None = None,
     ) -> Future[Result]:  # fmt: skip
         """Add the next batch to a group, which starts when it is full, or by :meth:`flush`.
 
@@ -177,9 +196,13 @@ class CudaBackend(Backend):
         if self._open and model is not self._model:
             self.flush()
         self._model = model
-        # Parsed before earlier groups are finished: a device without reads costs most.
-        parsed = self._pool.submit(READ, partial(self._parse, parse))
-        member = _Member(parsed, finish, Future())
+        if model is None or not self.takes_text or (text and text.read_group and self._has_group):
+            text = None  # with two read groups each record gets both
+        parsed = None
+        if text is None:
+            # Before earlier groups are finished: a device without reads costs most.
+            parsed = self._pool.submit(READ, partial(self._parse, parse))
+        member = _Member(parse, parsed, text, finish, Future())
         self._open.append(member)
         if len(self._open) == self._size:
             self.flush()
@@ -233,8 +256,17 @@ class CudaBackend(Backend):
 
     def _align(self, group: _Group) -> None:
         """Align a group on a device; queue the tasks that finish its batches."""
+        if (made := self._map_texts(group)) is not None:
+            for member, encoded in zip(group.members, made, strict=True):
+                finish = partial(member.finish, encoded)
+                self._pool.submit(MAP, partial(complete, member.result, finish))
+            return
+        parsing = [
+            member.parsed or self._pool.submit(READ, partial(self._parse, member.parse))
+            for member in group.members
+        ]
         with self._stats.stage("wait"):
-            batches = [member.parsed.result() for member in group.members]
+            batches = [future.result() for future in parsing]
         names = None if group.model is None else self._names_for(batches)
         # A device takes pairs, or single reads; most batches are of one kind.
         shares: list[list[ResultSlice | EncodedBatch]] = [[] for _ in batches]
@@ -266,6 +298,21 @@ class CudaBackend(Backend):
             )
             self._pool.submit(MAP, partial(complete, member.result, call))
 
+    def _map_texts(self, group: _Group) -> list[EncodedReads] | None:
+        """Map a group from its text on a device; return None if the host is to parse it."""
+        texts = [member.text for member in group.members if member.text is not None]
+        kinds = {(text.paired, len(text.texts), text.read_group) for text in texts}
+        if group.model is None or len(texts) < len(group.members) or len(kinds) > 1:
+            return None
+        names = partial(self._names.on, read_group=texts[0].read_group)
+        made: list[EncodedReads] | None = self._stages.map_texts(
+            texts, self._params, self._stats, group.model, names
+        )
+        if made is None and not self._left_text:
+            self._left_text = True
+            log.info("the host parses the reads: not all are short and in plain FASTQ")
+        return made
+
     def _run_by_pool(self, calls: Sequence[Callable[[], Result]]) -> list[Result]:
         """Run calls that a device waits for, and return their results in order."""
         futures = [self._pool.submit(READ, call) for call in calls]
@@ -273,13 +320,13 @@ class CudaBackend(Backend):
             return [future.result() for future in futures]
 
     def _finish(
-        self, finish: Callable[[AlignedBatch], Result], batch: _Parsed,
+        self, finish: Callable[[AlignedBatch | EncodedReads], Result], batch: _Parsed,
         shares: Sequence[ResultSlice | EncodedBatch], long_parts: Sequence[LongChained],
         rescued: bool,
     ) -> Result:  # fmt: skip
         """Finish a batch (a task of the pool)."""
         if len(shares) == 1 and isinstance(shares[0], EncodedBatch):
-            return finish(AlignedBatch(batch.reads, [], [], shares[0]))
+            return finish(EncodedReads(batch.reads.size, shares[0]))
         of_device = iter(shares)
         aligned: list[Aligned | LongAligned] = []
         for part in batch.parts:

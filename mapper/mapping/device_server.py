@@ -24,10 +24,11 @@ from mapper.batch import EncodedBatch, ReadBatch
 from mapper.batch_ops import ResultSlice
 from mapper.errors import DeviceError
 from mapper.index.index import Index
+from mapper.io.batch_reader import FastqText
 from mapper.io.bgzf import Spans
 from mapper.mapping.device_batches import SWITCH_SECONDS
 from mapper.mapping.device_servers import DeflaterSize, NamesRef, Opened
-from mapper.mapping.stages import Aligned, LongChained, LongReads
+from mapper.mapping.stages import Aligned, EncodedReads, LongChained, LongReads
 from mapper.mapping.stages_cuda import DeviceNames, DeviceStages, NamesOn
 from mapper.mapping.stats import ON_CPU, RunStats
 from mapper.pair.insert_size import InsertSizeModel
@@ -104,6 +105,25 @@ class _DeviceServer:
             batches = [self._stages.lock_pages(reads) for reads in batches]
         found = self._stages.align_batches(batches, params, stats, model, self._names_on(names))
         return found, _counted(stats, n_on_cpu)
+
+    def map_texts(
+        self, batches: Sequence[FastqText], params: MapParams, model: InsertSizeModel,
+        names: NamesRef,
+    ) -> tuple[list[EncodedReads] | None, dict[str, Any]]:  # fmt: skip
+        """Do as :meth:`DeviceStages.map_texts`; see :meth:`align_batches`."""
+        stats = RunStats()
+        names_on = self._names_on(names)
+        assert names_on is not None
+        with stats.stage("pack"):
+            batches = [batch._replace(texts=tuple(map(self._locked, batch.texts)))
+                       for batch in batches]  # fmt: skip
+        found = self._stages.map_texts(batches, params, stats, model, names_on)
+        return found, _counted(stats, 0)
+
+    def _locked(self, text: np.ndarray) -> np.ndarray:
+        there = self._stages.text_memory(len(text))
+        there[:] = text
+        return there
 
     def chain_long_batches(
         self, batches: Sequence[LongReads], params: MapParams, n_on_cpu: int
@@ -207,6 +227,7 @@ def main(arguments: Sequence[str]) -> None:
             function.__name__: function
             for function in (
                 server.open, server.take_names, server.warm_up, server.align_batches,
+                server.map_texts,
                 server.chain_long_batches, server.free_memory, server.open_deflater,
                 server.close_deflater, server.compress, server.compress_spans,
             )

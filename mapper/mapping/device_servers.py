@@ -21,10 +21,11 @@ from mapper.batch_ops import ResultSlice
 from mapper.cuda.devices import named_ordinals
 from mapper.errors import ResourceError
 from mapper.index.index import Index
+from mapper.io.batch_reader import FastqText
 from mapper.io.bgzf import BLOCK_BYTES, Pieces, Spans, copy_spans
 from mapper.jit.accelerate import is_compiled
 from mapper.mapping.memory_plan import DEVICE_PROCESS_BYTES, PROCESS_BYTES
-from mapper.mapping.stages import Aligned, LongChained, LongReads
+from mapper.mapping.stages import Aligned, EncodedReads, LongChained, LongReads
 from mapper.mapping.stats import ON_CPU, RunStats
 from mapper.pair.insert_size import InsertSizeModel
 from mapper.pair.records import Names
@@ -181,6 +182,10 @@ class DeviceServers:
             at += len(column)
         return reads._replace(bases=there[0], quals=there[1], names=there[2])
 
+    def text_memory(self, n_bytes: int) -> np.ndarray:
+        """Return shared memory (uint8) for text."""
+        return _shared(self._group, n_bytes)
+
     def free_page_locked(self) -> None:
         """Free shared and page-locked memory that nothing uses now."""
         self._group.memory.copies.clear()
@@ -225,6 +230,20 @@ class DeviceServers:
         stats.add(counted)
         shares: list[ResultSlice | EncodedBatch] = found
         return shares
+
+    def map_texts(
+        self, batches: Sequence[FastqText], params: MapParams, stats: RunStats,
+        model: InsertSizeModel, names_on: Callable[[int], NamesRef],
+    ) -> list[EncodedReads] | None:  # fmt: skip
+        """Parse and map short reads on the device with most time for it.
+
+        See :meth:`mapper.mapping.stages_cuda.DeviceStages.map_texts`.
+        """
+        with self._aligning.on_least_busy() as server:
+            found, counted = server.call("map_texts", batches, params, model, names_on(0))
+        stats.add(counted)
+        made: list[EncodedReads] | None = found
+        return made
 
     def chain_long_batches(
         self, batches: Sequence[LongReads], params: MapParams, stats: RunStats, run: Any

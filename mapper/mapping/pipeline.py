@@ -26,7 +26,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from mapper import batch_ops
-from mapper.batch import EncodedBatch, ReadBatch, RecordBatch
+from mapper.batch import BatchSize, EncodedBatch, ReadBatch, RecordBatch
 from mapper.errors import OutputError, option
 from mapper.index.index import Index
 from mapper.io.batch_reader import RawBatch
@@ -42,7 +42,7 @@ from mapper.mapping.memory_plan import SAMTOOLS_BYTES, MemoryPlan, log_memory, p
 from mapper.mapping.prefetch import BatchPrefetcher
 from mapper.mapping.resume import Checkpoints, open_checkpoints
 from mapper.mapping.session import Session
-from mapper.mapping.stages import AlignedBatch, place_batch
+from mapper.mapping.stages import AlignedBatch, EncodedReads, place_batch
 from mapper.mapping.stats import ORPHANS_MAPPED, ORPHANS_SKIPPED, RunStats
 from mapper.mapping.warm_up import FINISHING, READING, Helpers, compile_stages
 from mapper.pair.insert_size import (
@@ -118,7 +118,8 @@ def _map_reads(
         tag_groups=bool(job.lanes), reference=job.input_reference,
         threads=share_threads(job.threads, 1)[1], executor=stats.timed(pool.at(READ), "inflate"),
         n_threads=run.workers, limits=LENGTH_LIMITS, batch_bases=run.member_bases,
-        inflating=_inflating(device_io, pool, stats), keeps_places=checkpoints is not None,
+        inflating=_inflating(device_io, pool, stats), text_memory=run.backend.text_memory,
+        keeps_places=checkpoints is not None,
     )  # fmt: skip
     reader = ReadsReader(lanes, options)
     try:
@@ -363,11 +364,11 @@ def finished_batches(
     try:
         model, parsed = _freeze_insert_size(run, batches, may_hold_pairs, pending, encoder)
 
-        def finish(batch: AlignedBatch) -> Finished:
+        def finish(batch: AlignedBatch | EncodedReads) -> Finished:
             return run.finish(batch, model, encoder)
 
         for parsing in parsed:
-            pending.append(backend.submit(parsing.result, model, finish))
+            pending.append(backend.submit(parsing.result, model, finish, parsing.text))
         del parsed
         while True:
             # Evaluated once a turn: the end of the input may be found at any time, and then the
@@ -383,7 +384,7 @@ def finished_batches(
             if batches.wait_or(list(pending)[:1]):
                 raw = batches.take()
                 assert raw is not None
-                pending.append(backend.submit(partial(run.parse, raw), model, finish))
+                pending.append(backend.submit(partial(run.parse, raw), model, finish, raw.text))
             if pending and pending[0].done():
                 yield next_finished()
     finally:
@@ -416,7 +417,7 @@ def _freeze_insert_size(
                 option("insert_size"), option("interleaved"),
             )  # fmt: skip
         return in_score_units(model, run.params.extend.match), []
-    first: list[Future[AlignedBatch]] = []
+    first: list[Future[AlignedBatch | EncodedReads]] = []
     n_pairs = n_reads = 0
     while n_pairs < ESTIMATION_PAIRS and n_reads < ESTIMATION_READS:
         raw = batches.take()
@@ -430,6 +431,7 @@ def _freeze_insert_size(
     inserts = [np.empty(0, np.int64)]
     for future in first:
         batch = future.result()
+        assert isinstance(batch, AlignedBatch)  # without a model there are no records
         for rows, part in zip(batch.rows, batch.parts, strict=True):
             if part.reads.paired:
                 ordinals = batch.reads.first_read + rows[::2]
@@ -449,12 +451,13 @@ def _freeze_insert_size(
 
 
 class _Parsing:
-    """A batch that a task parses, unless it is needed before."""
+    """A batch that a task parses, unless it is needed before, or a device takes its text."""
 
     def __init__(self, run: Run, raw: RawBatch) -> None:
         self._run = run
         self._raw: RawBatch | None = raw
-        self._task = run.pool.submit(READ, self._parse)
+        self.text = raw.text if run.backend.takes_text else None
+        self._task = None if self.text is not None else run.pool.submit(READ, self._parse)
 
     def _parse(self) -> ReadBatch:
         raw, self._raw = self._raw, None  # the text is not needed any more
@@ -463,7 +466,9 @@ class _Parsing:
 
     def result(self) -> ReadBatch:
         """Return the batch; the thread parses it, unless another one does."""
-        return self._parse() if self._task.cancel() else self._task.result()
+        if self._task is None or self._task.cancel():
+            return self._parse()
+        return self._task.result()
 
 
 def _parse_until(
@@ -600,10 +605,12 @@ class Run:
         self.stats.insert_size = saved["insert_size"]
         self.stats.restore(saved["statistics"], n_starts)
 
-    def finish(self, batch: AlignedBatch, model: InsertSizeModel, encoder: Encoder) -> Finished:
+    def finish(
+        self, batch: AlignedBatch | EncodedReads, model: InsertSizeModel, encoder: Encoder
+    ) -> Finished:
         """Run the stages that need the insert size, and encode (a task)."""
-        if batch.encoded is not None:
-            return self._finish_encoded(batch.reads, batch.encoded, encoder)
+        if isinstance(batch, EncodedReads):
+            return self._finish_encoded(batch.size, batch.records, encoder)
         parts = []
         n_paired = n_mapped = n_proper = 0
         counts: Counter[str] = Counter()
@@ -613,7 +620,7 @@ class Run:
             )
             parts.append(made)
             placed = tally(placements)
-            counts.update(_counts(aligned.reads, placed, made.n_records))
+            counts.update(_counts(aligned.reads.size, placed, made.n_records))
             if aligned.reads.paired:
                 n_paired, n_mapped = aligned.reads.n_reads, placed.mapped
                 n_proper = int(placed.proper)  # not compiled, NumPy gives one of its own
@@ -626,7 +633,7 @@ class Run:
             batch.reads.n_reads, encoded, counts, n_primary, n_paired, n_mapped, n_proper
         )  # fmt: skip
 
-    def _finish_encoded(self, reads: ReadBatch, made: EncodedBatch, encoder: Encoder) -> Finished:
+    def _finish_encoded(self, reads: BatchSize, made: EncodedBatch, encoder: Encoder) -> Finished:
         """Take the records that a device has made."""
         assert encoder.encode_bam is not None  # else the backend makes none
         with self.stats.stage("encode"):
@@ -641,12 +648,12 @@ class Run:
         )  # fmt: skip
 
 
-def _counts(reads: ReadBatch, placed: Tally, n_records: int) -> dict[str, int]:
+def _counts(reads: BatchSize, placed: Tally, n_records: int) -> dict[str, int]:
     """Return the counts of reads that have been placed."""
     return {
         "reads": reads.n_reads,
         "paired": reads.n_reads if reads.paired else 0,
-        "bases": int(reads.base_offsets[-1]),
+        "bases": reads.n_bases,
         "mapped": placed.mapped,
         "proper": placed.proper,
         "mapq_30": placed.sure,

@@ -15,6 +15,7 @@ import numpy as np
 from mapper.batch import (
     AlignmentBatch,
     AnchorBatch,
+    BatchSize,
     ChainBatch,
     EncodedBatch,
     LinkBatch,
@@ -89,8 +90,13 @@ class AlignedBatch(NamedTuple):
     reads: ReadBatch
     rows: list[np.ndarray]  # of each part: its reads' numbers in the batch
     parts: list[Aligned | LongAligned]
-    encoded: EncodedBatch | None = None
-    """The records of the batch if a device has made them; then there are no parts."""
+
+
+class EncodedReads(NamedTuple):
+    """A batch whose records a device has made: it comes in place of an AlignedBatch."""
+
+    size: BatchSize
+    records: EncodedBatch
 
 
 def align_reads(index: Index, reads: ReadBatch, params: MapParams, stats: RunStats) -> Aligned:

@@ -16,7 +16,14 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from mapper.batch import AnchorBatch, EncodedBatch, LinkBatch, PackedReads, ReadBatch
+from mapper.batch import (
+    AnchorBatch,
+    BatchSize,
+    EncodedBatch,
+    LinkBatch,
+    PackedReads,
+    ReadBatch,
+)
 from mapper.batch_ops import (
     DeviceResults,
     ResultSlice,
@@ -48,9 +55,12 @@ from mapper.index.cuda import expand_suffix_array
 from mapper.index.fm import FMIndex
 from mapper.index.index import Index
 from mapper.index.reference import ContigBounds
+from mapper.io.batch_reader import FastqText
+from mapper.io.fastq_cuda import fastq_of, parse_on_device
 from mapper.mapping.memory_plan import LEAST_BATCH_BASES, device_batch_bases
 from mapper.mapping.stages import (
     Aligned,
+    EncodedReads,
     LongChained,
     LongReads,
     align_reads,
@@ -63,13 +73,15 @@ from mapper.mapping.stats import ON_CPU, RunStats
 from mapper.pair.cuda import propose_loci
 from mapper.pair.insert_size import InsertSizeModel, assumed_model
 from mapper.pair.records import Names
-from mapper.pair.records_cuda import encode_on_device
+from mapper.pair.records_cuda import ReadTexts, encode_on_device, upload_texts
 from mapper.params import DEVICE_STREAMS, MapParams, SeedParams
 from mapper.seed.anchors_cuda import download_long_packed, find_anchors, upload_long_reads
 from mapper.seed.cuda import (
+    DeviceReads,
     DeviceSeeds,
     download_packed,
     download_summary,
+    pack_on_device,
     seed_reads,
     upload_reads,
 )
@@ -221,6 +233,11 @@ class DeviceStages:
             bases=locked(reads.bases), quals=locked(reads.quals), names=locked(reads.names)
         )
 
+    def text_memory(self, n_bytes: int) -> np.ndarray:
+        """Return page-locked memory (uint8), from which a device fetches text."""
+        with device_context(self.streams[0].ordinal):
+            return page_locked(n_bytes, np.dtype(np.uint8), for_results=False)
+
     @staticmethod
     def free_page_locked() -> None:
         """Free page-locked memory that nothing uses now."""
@@ -234,6 +251,8 @@ class DeviceStages:
         self.align(reads, params, RunStats(), assumed_model())
         if names_on is not None:
             self.align_batches([reads], params, RunStats(), assumed_model(), names_on)
+            text = FastqText((fastq_of(reads),), reads.n_reads, reads.paired)
+            self.map_texts([text], params, RunStats(), assumed_model(), names_on)
         return aligned
 
     def align(
@@ -270,6 +289,22 @@ class DeviceStages:
         is reused when nothing refers to them any more.
         """
         return self._with_stream(_align, batches, params, stats, model, names_on)
+
+    def map_texts(
+        self, batches: Sequence[FastqText], params: MapParams, stats: RunStats,
+        model: InsertSizeModel, names_on: NamesOn,
+    ) -> list[EncodedReads] | None:  # fmt: skip
+        """Parse and map short reads; see :meth:`align_batches`.
+
+        Returns
+        -------
+        The records of each batch; None if the host has to parse them: they are not plain
+        (:mod:`mapper.io.fastq_cuda`), or the device's memory does not suffice.
+        """
+        found: list[EncodedReads] | None = self._with_stream(
+            _map_texts, batches, params, stats, model, names_on
+        )
+        return found
 
     def chain_long_batches(
         self, batches: Sequence[LongReads], params: MapParams, stats: RunStats,
@@ -414,15 +449,12 @@ def _join(parts: Sequence[DeviceResults]) -> DeviceResults:
     )
 
 
-def _align_at_once(
-    stream: StreamWorkspace, batches: Sequence[ReadBatch], params: MapParams, stats: RunStats,
-    model: InsertSizeModel | None, names_on: NamesOn | None,
-) -> list[ResultSlice | EncodedBatch]:  # fmt: skip
-    """Run the stages, one after another, in a stream."""
+def _find_alignments(
+    stream: StreamWorkspace, on_device: DeviceReads, longest: int, paired: bool, params: MapParams,
+    stats: RunStats, model: InsertSizeModel | None,
+) -> tuple[DeviceSeeds, DeviceAlignments]:  # fmt: skip
+    """Run the stages from seeding to rescue, one after another, in a stream."""
     _, _, fm, contigs, space, text_planes = stream
-    with stats.stage("pack"):
-        on_device, longest = upload_reads(space, batches)
-        packed = None if model is not None else download_packed(space, on_device)
     with stats.stage("seed"):
         seeds = seed_reads(space, fm, on_device, longest, params.seed)
     with stats.stage("chain"):
@@ -448,7 +480,6 @@ def _align_at_once(
             )  # fmt: skip
             return again, merge_on_device(space, extended, found, merged_name)
 
-    paired = batches[0].paired
     doubtful = doubtful_reads(
         space, on_device, paired, seeds.per_read.guarantee, extended, params.extend
     )
@@ -470,14 +501,28 @@ def _align_at_once(
                     params.extend, params.keep, "rescued",
                 )  # fmt: skip
                 extended = merge_on_device(space, extended, rescued, "with_rescued")
+    return seeds, extended
+
+
+def _align_at_once(
+    stream: StreamWorkspace, batches: Sequence[ReadBatch], params: MapParams, stats: RunStats,
+    model: InsertSizeModel | None, names_on: NamesOn | None,
+) -> list[ResultSlice | EncodedBatch]:  # fmt: skip
+    """Run the stages, and place reads and make records if there are names, in a stream."""
+    space, paired = stream.space, batches[0].paired
+    with stats.stage("pack"):
+        on_device, longest = upload_reads(space, batches)
+        packed = None if model is not None else download_packed(space, on_device)
+    seeds, extended = _find_alignments(stream, on_device, longest, paired, params, stats, model)
     if model is not None and names_on is not None and NO_RECORDS not in space.kept:
         try:
             with stats.stage("records"):
-                names = names_on(stream.ordinal)
+                sizes = [batch.n_reads for batch in batches]
+                texts = upload_texts(space, batches)
                 return [
-                    *encode_on_device(
-                        space, text_planes, batches, on_device, seeds, extended, model, params,
-                        stream.host_index.fm.n_rows - 1, stream.host_index.contigs.groups, names,
+                    *_encode(
+                        stream, sizes, paired, on_device, texts, seeds, extended, model, params,
+                        names_on,
                     )
                 ]  # fmt: skip
         except DeviceMemoryError as error:
@@ -492,6 +537,57 @@ def _align_at_once(
     return [
         ResultSlice(whole, end - reads.n_reads, end)
         for reads, end in zip(batches, ends, strict=True)
+    ]
+
+
+def _encode(
+    stream: StreamWorkspace, sizes: Sequence[int], paired: bool, on_device: DeviceReads,
+    texts: ReadTexts, seeds: DeviceSeeds, found: DeviceAlignments, model: InsertSizeModel,
+    params: MapParams, names_on: NamesOn,
+) -> list[EncodedBatch]:  # fmt: skip
+    index = stream.host_index
+    return encode_on_device(
+        stream.space, stream.text_planes, sizes, paired, on_device, texts, seeds, found, model,
+        params, index.fm.n_rows - 1, index.contigs.groups, names_on(stream.ordinal),
+    )  # fmt: skip
+
+
+def _map_texts(
+    stream: StreamWorkspace, give_up: Callable[[], None], batches: Sequence[FastqText],
+    params: MapParams, stats: RunStats, model: InsertSizeModel, names_on: NamesOn,
+) -> list[EncodedReads] | None:  # fmt: skip
+    """Run all stages from text to records; None if the host has to parse the text."""
+    space, paired = stream.space, batches[0].paired
+    if NO_RECORDS in space.kept:
+        return None
+    try:
+        with stats.stage("read"):
+            parsed = parse_on_device(space, batches)
+        if parsed is None or parsed.longest > params.longest_short:
+            return None
+        bases, quals, base_offsets, names, name_offsets = parsed.columns
+        with stats.stage("pack"):
+            on_device = pack_on_device(
+                space, bases, base_offsets, parsed.word_offsets, parsed.n_words
+            )
+        longest = max(1, parsed.longest)
+        seeds, found = _find_alignments(stream, on_device, longest, paired, params, stats, model)
+        if parsed.is_odd[0]:
+            return None
+        with stats.stage("records"):
+            sizes = [batch.n_reads for batch in batches]
+            texts = ReadTexts(quals, names, name_offsets)
+            records = _encode(
+                stream, sizes, paired, on_device, texts, seeds, found, model, params, names_on
+            )
+    except DeviceMemoryError as error:
+        log.info("%s: the host parses the text", error)
+        space.release()
+        return None
+    n_bases = np.diff(parsed.ends).tolist()
+    return [
+        EncodedReads(BatchSize(size, n, paired), made)
+        for size, n, made in zip(sizes, n_bases, records, strict=True)
     ]
 
 

@@ -410,27 +410,8 @@ def _place_reads(
     return placements
 
 
-def encode_on_device(
-    space: Workspace, text_planes: Any, batches: Sequence[ReadBatch], reads: DeviceReads,
-    seeds: DeviceSeeds, found: DeviceAlignments, model: InsertSizeModel,
-    params: MapParams, text_len: int, groups: np.ndarray, names: Names,
-) -> list[EncodedBatch]:  # fmt: skip
-    """Place reads and return their BAM records, as the host's stages would.
-
-    Parameters
-    ----------
-    text_planes, names
-        On the device.
-    batches, reads
-        Short reads without tags of their own, on the host and as uploaded.
-    found
-        Their alignments.
-    text_len, groups
-        See :func:`mapper.pair.placement.place_reads`.
-
-    Returns
-    -------
-    The records of each batch, in page-locked memory of the caller's. Waits for the stream.
+def upload_texts(space: Workspace, batches: Sequence[ReadBatch]) -> ReadTexts:
+    """Copy to the device what only records need of reads; see :func:`upload_reads`.
 
     Raises
     ------
@@ -439,13 +420,39 @@ def encode_on_device(
     """
     for batch in batches:
         check_names(batch)
-    paired, stream = batches[0].paired, space.stream
-    n_reads = len(reads.base_offsets) - 1
-    texts = ReadTexts(
+    return ReadTexts(
         upload_in_place(space, "quals", [batch.quals for batch in batches]),
         upload_in_place(space, "names", [batch.names for batch in batches]),
         space.upload("name_offsets", join_offsets([batch.name_offsets for batch in batches])),
     )
+
+
+def encode_on_device(
+    space: Workspace, text_planes: Any, sizes: Sequence[int], paired: bool, reads: DeviceReads,
+    texts: ReadTexts, seeds: DeviceSeeds, found: DeviceAlignments, model: InsertSizeModel,
+    params: MapParams, text_len: int, groups: np.ndarray, names: Names,
+) -> list[EncodedBatch]:  # fmt: skip
+    """Place reads and return their BAM records, as the host's stages would.
+
+    Parameters
+    ----------
+    text_planes, names
+        On the device.
+    sizes
+        Reads of each batch.
+    reads, texts
+        Short reads without tags of their own, on the device.
+    found
+        Their alignments.
+    text_len, groups
+        See :func:`mapper.pair.placement.place_reads`.
+
+    Returns
+    -------
+    The records of each batch, in page-locked memory of the caller's. Waits for the stream.
+    """
+    stream = space.stream
+    n_reads = len(reads.base_offsets) - 1
     settings = placing_params(model, params.pair, params.extend, text_len, groups)
     placements = _place_reads(
         space, paired, reads, texts, seeds, found, settings, base_weights(params.extend)
@@ -491,7 +498,7 @@ def encode_on_device(
         text_planes, no_anchors, params.record, plan, rooms, cigars, room, records,
     )  # fmt: skip
     byte_starts = offsets_of(space, "records.bytes", records.n_bytes, n_records)
-    ends_of_batches = np.cumsum([0, *(batch.n_reads for batch in batches)])
+    ends_of_batches = np.cumsum([0, *sizes])
     bounds = space.device("records.bounds", 2 * len(ends_of_batches), np.int64)
     _find_bounds.launch(
         len(ends_of_batches), stream, len(ends_of_batches),

@@ -71,15 +71,27 @@ def upload_reads(space: Workspace, batches: Sequence[ReadBatch]) -> tuple[Device
     """
     base_offsets = join_offsets([reads.base_offsets for reads in batches])
     word_offsets = packed_offsets(base_offsets)
-    n_reads, n_words = len(base_offsets) - 1, int(word_offsets[-1]) + 1
-    on_device = DeviceReads(
-        bases=upload_in_place(space, "bases", [reads.bases for reads in batches]),
-        base_offsets=space.upload("base_offsets", base_offsets),
-        planes=space.device("planes", 3 * n_words, np.uint64).reshape(n_words, 3),
-        word_offsets=space.upload("word_offsets", word_offsets),
-    )
-    _pack.launch(2 * n_reads, space.stream, on_device, 2 * n_reads)
+    on_device = pack_on_device(
+        space, upload_in_place(space, "bases", [reads.bases for reads in batches]),
+        space.upload("base_offsets", base_offsets), space.upload("word_offsets", word_offsets),
+        int(word_offsets[-1]),
+    )  # fmt: skip
     return on_device, max(1, int(longest_row(base_offsets)))
+
+
+def pack_on_device(
+    space: Workspace, bases: Any, base_offsets: Any, word_offsets: Any, n_words: int
+) -> DeviceReads:
+    """Pack reads whose columns are on the device; queued on the stream.
+
+    `n_words` is the last of `word_offsets`.
+    """
+    n_rows = n_words + 1
+    planes = space.device("planes", 3 * n_rows, np.uint64).reshape(n_rows, 3)
+    reads = DeviceReads(bases, base_offsets, planes, word_offsets)
+    n_strands = 2 * (len(base_offsets) - 1)
+    _pack.launch(n_strands, space.stream, reads, n_strands)
+    return reads
 
 
 def download_packed(space: Workspace, reads: DeviceReads) -> PackedReads:

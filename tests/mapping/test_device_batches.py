@@ -30,6 +30,7 @@ from mapper.mapping import device_batches, pipeline
 from mapper.mapping.prefetch import BatchPrefetcher
 from mapper.mapping.stages import (
     Aligned,
+    EncodedReads,
     LongChained,
     align_reads,
     place_batch,
@@ -43,6 +44,7 @@ from mapper.pair.records import Names
 from mapper.params import DEVICE_BATCH_BASES, LEAST_MEMBER_BASES, MEMBER_BASES, MapParams
 from mapper.seed.pack import pack_reads
 from tests.end_to_end.test_formats_in import import_pairs
+from tests.helpers.fastq_texts import by_host
 from tests.helpers.mapping_runs import map_to
 from tests.helpers.read_batches import reads_of as batch_of
 from tests.helpers.simulate import Read, write_fastq
@@ -69,8 +71,12 @@ class CpuAsDevice:
         self.long_sizes: list[int] = []
         self.read_groups: list[bytes] = []
         self.n_encoded = 0  # batches whose records were made, too
+        self.n_texts = 0  # of these, batches that were parsed
         self.n_freed = 0
         self._index = self.host_index = index
+
+    def text_memory(self, n_bytes: int) -> np.ndarray:
+        return np.zeros(n_bytes, np.uint8)
 
     def lock_pages(self, reads: ReadBatch) -> ReadBatch:
         return reads._replace(bases=reads.bases.copy())  # the device's are others, too
@@ -108,6 +114,19 @@ class CpuAsDevice:
         return [
             ResultSlice(whole, end - b.n_reads, end) for b, end in zip(batches, ends, strict=True)
         ]
+
+    def map_texts(self, batches, params, stats, model, names_on) -> list[EncodedReads] | None:
+        try:
+            reads = [by_host(text) for text in batches]
+        except InputFormatError:
+            return None
+        if max(np.diff(batch.base_offsets).max() for batch in reads) > params.longest_short:
+            return None
+        self.n_texts += len(batches)
+        self.group_sizes.append(len(batches))
+        self.n_encoded += len(batches)
+        names = names_on(0)
+        return [EncodedReads(r.size, self._encoded(r, params, model, names)) for r in reads]
 
     def _encoded(self, reads, params, model, names) -> EncodedBatch:
         aligned = align_reads(self._index, reads, params, RunStats())
@@ -169,6 +188,8 @@ def test_groups_do_not_show(world, as_device, monkeypatch, tmp_path, files) -> N
             # and of mixed ones, which have tags.
             made = as_device[-1].n_encoded > 2
             assert made == (files == "single" or (files == "two" and estimation_pairs == 100))
+            # All but the first batch, and what makes a group with it.
+            assert (as_device[-1].n_texts > 0) == made
     assert not any(thread.name.startswith("stream") for thread in threading.enumerate())
 
 
@@ -188,6 +209,29 @@ def test_a_device_makes_the_records_of_lanes(world, as_device, monkeypatch, tmp_
     )  # fmt: skip
     assert (tmp_path / "x.bam").read_bytes() == (tmp_path / "cpu.bam").read_bytes()
     assert set(as_device[-1].read_groups) == {b"", b"a", b"bb"}  # none to compile
+
+
+def test_once_a_device_has_left_text_the_host_parses(
+    world, as_device, monkeypatch, tmp_path
+) -> None:
+    monkeypatch.setattr(device_batches, "MEMBER_BASES", 6_000)
+    monkeypatch.setattr(pipeline, "ESTIMATION_PAIRS", 100)
+    map_to(world.index, tmp_path / "cpu.bam", world.first, world.second)
+    takes, calls = CpuAsDevice.map_texts, [0]
+
+    def leaving(*arguments) -> list[EncodedReads] | None:
+        calls[0] += 1
+        return takes(*arguments) if calls[0] == 1 else None
+
+    monkeypatch.setattr(CpuAsDevice, "map_texts", leaving)
+    map_to(
+        world.index, tmp_path / "x.bam", world.first, world.second, threads=2,
+        batch_bases=12_000, device=DeviceChoice(CUDA, (0,)),
+    )  # fmt: skip
+    assert (tmp_path / "x.bam").read_bytes() == (tmp_path / "cpu.bam").read_bytes()
+    assert as_device[-1].n_texts == 2  # those of the first group
+    # Groups that had been submitted as text by then are tried, and no more.
+    assert 2 <= calls[0] < as_device[-1].n_encoded // 2
 
 
 def test_a_device_that_loses_a_record_is_found_out(world, as_device, monkeypatch, tmp_path) -> None:

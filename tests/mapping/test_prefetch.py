@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from mapper.io.batch_reader import RawBatch
+from mapper.io.batch_reader import FastqText, RawBatch
 from mapper.mapping.pipeline import _parse_until, _Parsing
 from mapper.mapping.prefetch import AHEAD, BatchPrefetcher
 from mapper.parallel.pool import MAP, PriorityPool
@@ -138,12 +138,13 @@ def test_take_raises_if_the_pool_has_dropped_the_task(pool: PriorityPool) -> Non
 # --- parsing ahead, while the first batches are aligned ---
 
 
-def run_of(pool: PriorityPool, parsed: list[int]) -> Any:
+def run_of(pool: PriorityPool, parsed: list[int], takes_text: bool = False) -> Any:
     def parse(raw: RawBatch) -> int:
         parsed.append(raw.n_reads)
         return raw.n_reads
 
-    return SimpleNamespace(pool=pool, parse=parse)
+    backend = SimpleNamespace(takes_text=takes_text)
+    return SimpleNamespace(pool=pool, parse=parse, backend=backend)
 
 
 def test_batches_are_parsed_while_others_are_awaited_but_not_for_ever(pool: PriorityPool) -> None:
@@ -183,3 +184,16 @@ def test_who_needs_a_batch_parses_it_if_no_thread_has_begun() -> None:
     busy.result()
     workers.shutdown()
     assert parsed == [5]
+
+
+def test_text_for_a_device_is_parsed_only_if_it_is_needed(pool: PriorityPool) -> None:
+    """A backend that takes text gets it; of one that does not, tasks parse the batches."""
+    raw = RawBatch(5, 0, lambda: pytest.fail("not so"), FastqText((), 5, False))
+    for takes_text in (True, False):
+        parsed = list[int]()
+        parsing = _Parsing(run_of(pool, parsed, takes_text), raw)
+        assert (parsing.text is raw.text) == takes_text
+        if takes_text:
+            assert parsed == []
+        assert parsing.result() == 5
+        assert parsed == [5]
