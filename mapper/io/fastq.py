@@ -316,6 +316,8 @@ class FastqReader(BatchReader):
         Decompresses BGZF; None for the threads of `executor`.
     memory
         Returns memory (uint8) of a number of bytes, for the text.
+    most_first
+        Reads of the first batch at most; 0 for no other limit than that of all batches.
 
     Raises
     ------
@@ -337,6 +339,7 @@ class FastqReader(BatchReader):
         n_threads: int = 1,
         inflating: SharedInflating | None = None,
         memory: Callable[[int], np.ndarray] = RECYCLER.empty,
+        most_first: int = 0,
     ) -> None:
         super().__init__()
         check_files([p if isinstance(p, str) else p.path for p in paths], interleaved)
@@ -346,6 +349,7 @@ class FastqReader(BatchReader):
             self._layout = parser.INTERLEAVED if interleaved else parser.SINGLE
         self._batch_bases = batch_bases
         self._most_records = max(batch_bases // MIN_COST // len(paths), 1)
+        self._most_first = max(most_first // len(paths), 1) if most_first else self._most_records
         self._unit = 2 if interleaved else 1  # records of a file that go together
         self._keep_comments = keep_comments
         self._kinds: list[int] = [LIST] if is_list else []
@@ -426,7 +430,10 @@ class FastqReader(BatchReader):
         """Return the text available for a batch: at least one read or pair, or the file's rest."""
         size = self._batch_bases if kind == FASTA else 2 * self._batch_bases
         size = max(size // len(self._files), 1)
-        most = max(self._most_records // self._unit, 1) * self._unit
+        most = self._most_records
+        if self.n_reads == 0:
+            most = min(most, self._most_first)
+        most = max(most // self._unit, 1) * self._unit
         while True:
             text, all_left = file.unread(size + 1)
             is_rest = all_left and len(text) <= size

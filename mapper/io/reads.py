@@ -53,6 +53,8 @@ class ReadOptions(NamedTuple):
     """Decompresses BGZF; None for the threads of `executor`."""
     text_memory: Callable[[int], np.ndarray] = RECYCLER.empty
     """Returns memory (uint8) of a number of bytes, for the text of FASTQ and FASTA."""
+    most_first: int = 0
+    """Reads of the first batch at most, of FASTQ and FASTA; 0 for no limit of its own."""
     orphans: str = "map"
     """What to do with records of BAM, CRAM and SAM that are flagged paired and have no mate:
     ``map`` them as single reads, ``skip`` or ``refuse`` them."""
@@ -238,6 +240,7 @@ class ReadsReader(BatchReader):
                 sources, options.interleaved, options.batch_bases, options.chunk_bytes,
                 options.keep_comments, options.executor, n_threads=options.n_threads,
                 inflating=options.inflating, memory=options.text_memory,
+                most_first=0 if self.n_reads else options.most_first,
             )  # fmt: skip
 
         def close() -> None:

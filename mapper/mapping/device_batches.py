@@ -191,13 +191,15 @@ class CudaBackend(Backend):
     ) -> Future[Result]:  # fmt: skip
         """Add the next batch to a group, which starts when it is full, or by :meth:`flush`.
 
-        A group also ends where `model` changes. With a model, mates are rescued on the device.
+        A group also ends where `model` changes, and where text for a device begins or ends. With a
+        model, mates are rescued on the device.
         """
-        if self._open and model is not self._model:
-            self.flush()
-        self._model = model
         if model is None or not self.takes_text or (text and text.read_group and self._has_group):
             text = None  # with two read groups each record gets both
+        is_other = bool(self._open) and (self._open[-1].text is None) != (text is None)
+        if self._open and (model is not self._model or is_other):
+            self.flush()
+        self._model = model
         parsed = None
         if text is None:
             # Before earlier groups are finished: a device without reads costs most.
@@ -302,7 +304,7 @@ class CudaBackend(Backend):
         """Map a group from its text on a device; return None if the host is to parse it."""
         texts = [member.text for member in group.members if member.text is not None]
         kinds = {(text.paired, len(text.texts), text.read_group) for text in texts}
-        if group.model is None or len(texts) < len(group.members) or len(kinds) > 1:
+        if group.model is None or len(kinds) != 1:
             return None
         names = partial(self._names.on, read_group=texts[0].read_group)
         made: list[EncodedReads] | None = self._stages.map_texts(

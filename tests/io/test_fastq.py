@@ -288,6 +288,23 @@ def test_read_longer_than_batch_and_chunk(tmp_path):
     assert as_reads(batches) == parse_fastq(text)
 
 
+@pytest.mark.parametrize("layout", ["single", "interleaved", "two files"])
+def test_the_first_batch_has_its_own_limit(tmp_path, layout):
+    paths = [tmp_path / "a.fq", tmp_path / "b.fq"][: 2 if layout == "two files" else 1]
+    for path in paths:
+        path.write_bytes(b"".join(b"@r%d\nACGT\n+\nIIII\n" % (i // 2) for i in range(40)))
+    options = {"interleaved": layout == "interleaved", "batch_bases": 1000}
+    whole = read_all(*paths, **options)
+    for most in (6, 7, 1):
+        found = read_all(*paths, most_first=most, **options)
+        assert found[0].n_reads == (most if layout == "single" else max(most // 2 * 2, 2))
+        assert len(found) > len(whole)
+        assert sum(batch.n_reads for batch in found) == sum(batch.n_reads for batch in whole)
+    assert [b.n_reads for b in read_all(*paths, most_first=10**6, **options)] == [
+        b.n_reads for b in whole
+    ]
+
+
 def test_empty_reads_do_not_fill_a_batch_endlessly(tmp_path):
     path = tmp_path / "r.fq"
     path.write_bytes(b"@r\n\n+\n\n" * 100)
