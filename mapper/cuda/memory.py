@@ -38,6 +38,7 @@ from mapper.cuda.driver_calls import (
     queue_copy,
     wait_for_stream,
 )
+from mapper.cuda.slabs import Slabs
 from mapper.errors import DeviceMemoryError
 from mapper.jit.accelerate import driver
 from mapper.parallel.buffers import RECYCLER, Recycler
@@ -403,11 +404,15 @@ class Workspace:
         microseconds. Otherwise it spins.
     stream
         None for a new one.
+    slab_bytes
+        Bytes of the slabs that device arrays are pieces of (:mod:`mapper.cuda.slabs`); 0 for arrays
+        of their own.
     """
 
     def __init__(
-        self, results: Recycler | None = None, *, sleeps: bool = False, stream: Any = None
-    ) -> None:
+        self, results: Recycler | None = None, *, sleeps: bool = False, stream: Any = None,
+        slab_bytes: int = 0,
+    ) -> None:  # fmt: skip
         self.stream = cuda.stream() if stream is None else stream
         self._done = sleeping_event() if sleeps else None
         self.most_needed: dict[str, int] = {}
@@ -415,6 +420,7 @@ class Workspace:
         self.kept: dict[str, Any] = {}
         """Objects made of the arrays here, kept from batch to batch as the arrays are."""
         self._device: dict[str, Any] = {}
+        self._slabs = Slabs(_device_bytes, slab_bytes)
         self._views: dict[str, Any] = {}  # the last view of each
         self._pinned: dict[str, np.ndarray] = {}
         self._results = result_memory() if results is None else results
@@ -425,18 +431,29 @@ class Workspace:
         dtype = np.dtype(dtype)
         n_bytes = n * dtype.itemsize
         if held is None or held.nbytes < n_bytes:
-            if held is not None:
-                self.synchronize()  # queued kernels may use it, and freeing does not wait
-            with device_memory(f"a buffer of {n_bytes / 1e6:.1f} MB"):
-                self._device.pop(name, None)
-                self._views.pop(name, None)
-                held = None  # free it before the next is allocated
-                held = cuda.device_array(with_room(n_bytes), np.uint8)
+            held = None  # it is to be free before the next is allocated
+            self._views.pop(name, None)
+            self._drop(name)
+            wanted = with_room(n_bytes)
+            in_slab = self._slabs.holds(wanted)
+            held = self._slabs.take(wanted) if in_slab else _device_bytes(wanted)
             self._device[name] = held
         view = self._views.get(name)
         if view is None or len(view) != n or view.dtype != dtype:
             view = self._views[name] = first_items(held, n, dtype)
         return view
+
+    def _drop(self, name: str) -> None:
+        """Give up a device array, if there is one of that name."""
+        held = self._device.pop(name, None)
+        if held is None:
+            return
+        if self._slabs.holds(held.nbytes):
+            self._slabs.give_back(held)
+        else:
+            self.synchronize()  # queued kernels may use it, and freeing does not wait
+            with DRIVER:
+                del held
 
     def pinned(self, name: str, n: int, dtype: Any) -> np.ndarray:
         """Return a page-locked host array of `n` items, whose copies overlap with kernels."""
@@ -510,9 +527,16 @@ class Workspace:
             self.kept.clear()
             self._views.clear()
             self._device.clear()
+            self._slabs.clear()
             self.most_needed.clear()
             self._pinned.clear()
         self._results.clear()
+
+
+def _device_bytes(n_bytes: int) -> Any:
+    """Allocate an array of bytes (uint8) on the current device."""
+    with device_memory(f"a buffer of {n_bytes / 1e6:.1f} MB"):
+        return first_items(cuda.device_array(n_bytes, np.uint8), n_bytes, np.dtype(np.uint8))
 
 
 def _aligned(n_bytes: int) -> int:

@@ -27,8 +27,8 @@ AUTO, HOST, DEVICE = COMPRESS_ON = ("auto", "host", "device")
 
 
 FEW_THREADS = 6
-"""With fewer, the device decompresses: with four a run is an eighth faster on an H200. Eight threads
-have time for it, and leave the device to the kernels that map."""
+"""With fewer, the device decompresses: with four a run is an eighth faster then, on an H200. Eight
+threads have time for it, and leave the device to the kernels that map."""
 
 
 STORE_STREAMS = 8

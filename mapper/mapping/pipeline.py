@@ -118,7 +118,8 @@ def _map_reads(
         tag_groups=bool(job.lanes), reference=job.input_reference,
         threads=share_threads(job.threads, 1)[1], executor=stats.timed(pool.at(READ), "inflate"),
         n_threads=run.workers, limits=LENGTH_LIMITS, batch_bases=run.member_bases,
-        inflating=_inflating(device_io, pool, stats), text_memory=run.backend.text_memory,
+        inflating=_inflating(device_io, pool, stats),
+        text_memory=run.backend.text_memory if job.output_format == "bam" else RECYCLER.empty,
         # One batch is enough to estimate the insert size, and the host finishes it, on a thread.
         most_first=2 * ESTIMATION_PAIRS if run.backend.n_streams else 0,
         keeps_places=checkpoints is not None,

@@ -43,7 +43,9 @@ from mapper.cuda.memory import (
     page_locked,
     priority_stream,
     result_memory,
+    total_bytes,
 )
+from mapper.cuda.slabs import SLAB_BYTES
 from mapper.cuda.upload import bytes_on_device, upload
 from mapper.errors import DeviceMemoryError
 from mapper.extend.cuda import DeviceAlignments, download_alignments, extend_loci
@@ -142,6 +144,9 @@ class DeviceNames:
 NamesOn = Callable[[int], Names]
 """Returns the names that records hold on a device, by its ordinal; it must be the current one."""
 
+LEAST_SLABS = 64
+"""A slab of a stream's memory is no larger than this part of the device's."""
+
 NO_RECORDS = "no records"
 """Name of the mark, among what a workspace keeps, that there is no memory for records."""
 
@@ -189,12 +194,15 @@ class DeviceStages:
             contigs = upload(
                 ContigBounds(index.contigs.starts, index.contigs.lengths), "the contigs"
             )
-            slabs = result_memory()
+            results = result_memory()
             # Of different priorities, so that the streams do not do the same at the same time:
             # kernels of one fill the device while those of another wait for their last blocks.
             # Blocks of files are above them.
+            slab_bytes = min(SLAB_BYTES, total_bytes() // LEAST_SLABS)
             spaces = [
-                Workspace(slabs, sleeps=True, stream=priority_stream(below=2 + i))
+                Workspace(
+                    results, sleeps=True, stream=priority_stream(below=2 + i), slab_bytes=slab_bytes
+                )
                 for i in range(n_streams)
             ]
             self.index_bytes = bytes_on_device(fm)
