@@ -8,13 +8,16 @@ again with four times as much, which later pairs then have too.
 
 Where the penalty is high for the length, a band of the matrix is faster and takes over
 (``banded.py``). It cannot where ends are free, penalties do not fit its bytes, or the memory is too
-small for its path. If the end is far, a narrow band of wavefronts then runs ahead of the search and
-finds the penalty of some alignment, mostly the best one. That is a bound: of the cells after it
-only those are computed from which the end can be reached within it, half of them, with the same
-result.
+small for its path. The choice has no effect on results, so it may rest on an estimate, from the
+first rows of a pair and from what the pairs before it have cost. If the end is far, a narrow band
+of wavefronts then runs ahead of the search and finds the penalty of some alignment, mostly the best
+one. That is a bound: of the cells after it only those are computed from which the end can be
+reached within it, half of them, with the same result.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 
@@ -31,6 +34,7 @@ from mapper.align.affine.wavefront import (
     begin_row,
     cell_origin,
     clear_affine_rows,
+    cut_to_band,
     end_offset,
     end_row,
     highest_bound,
@@ -94,18 +98,24 @@ def _fill_blocks(match_x, match_oe, insertion_e, deletion_e, match, insertion, d
                     match_oe[i - np.uint64(1)], deletion_e[i - np.uint64(1)],
                     new_insertion, new_deletion,
                 )  # fmt: skip
-            insertion[i], deletion[i], match[i] = new_insertion, new_deletion, new_match
+            # Unsigned, what is below 0 is beyond the end too.
+            most = min(np.int32(most_first + np.int32(lane)), most_deletion)
+            is_inside = np.uint32(new_match) <= np.uint32(most)
+            insertion[i], deletion[i] = new_insertion, new_deletion
+            match[i] = new_match if is_inside else NULL
 
 
-@disjoint_core
-def _null_blocks(match, insertion, deletion, before, behind):
-    """Write a block of nulls before column `before` and one from `behind` on, in all states."""
+@core
+def _null_blocks(offsets, before, behind):
+    """Write a block of nulls before column `before` and one from `behind` on.
+
+    The offsets are of one state: the compiler does not join stores to several states by turns to
+    stores of vectors.
+    """
     for lane in range(BLOCK):
-        i = before - np.uint64(BLOCK) + np.uint64(lane)
-        match[i] = insertion[i] = deletion[i] = NULL
+        offsets[before - np.uint64(BLOCK) + np.uint64(lane)] = NULL
     for lane in range(BLOCK):
-        i = behind + np.uint64(lane)
-        match[i] = insertion[i] = deletion[i] = NULL
+        offsets[behind + np.uint64(lane)] = NULL
 
 
 @core
@@ -116,15 +126,14 @@ def _is_null_beside(rows, r, lo, hi):
 
 @core
 def _follow_letters(letters, query_len, ref_len, row, lo):
-    """As ``extend_row``, forward, by letters, where both sequences' last letters are the end."""
+    """As ``extend_row``, forward, by letters, where both sequences' last letters are the end.
+
+    Cells beyond an end are null already.
+    """
     for i in range(len(row)):
         h = np.int64(row[i])
-        v = h - (lo + i)
-        # Unsigned, what is below 0 is beyond the end too.
-        if np.uint64(h) > np.uint64(ref_len) or np.uint64(v) > np.uint64(query_len):
-            row[i] = NULL
-        else:
-            row[i] = h + run_to_fence(letters, v, h)
+        if h >= 0:
+            row[i] = h + run_to_fence(letters, h - (lo + i), h)
     goal = ref_len - query_len - lo
     if 0 <= goal < len(row) and row[goal] == ref_len:
         return goal + lo
@@ -174,7 +183,9 @@ def row_on(pair, letters, ends, rows, origins, penalties, band, centre, s, bound
     else:
         end_k = extend_row(pair, ends, row, lo, np.int64(1))
     status, end_k, cut = end_row(pair, rows, band, centre, s, lo, hi, end_k)
-    if status == GOING:
+    if cut:
+        _null_around_all(rows, centre)
+    elif status == GOING:
         null_around(rows, centre, s)
     return status, end_k, cut
 
@@ -184,10 +195,17 @@ def null_around(rows, centre, s):
     """Write nulls on both sides of row s, so that later rows seldom have to before they read it."""
     r = np.uint64(s & (len(rows.lo) - 1))
     if rows.lo[r] <= rows.hi[r]:
-        _null_blocks(
-            rows.match[r], rows.insertion[r], rows.deletion[r],
-            np.uint64(rows.lo[r] + centre), np.uint64(rows.hi[r] + centre + 1),
-        )  # fmt: skip
+        before, behind = np.uint64(rows.lo[r] + centre), np.uint64(rows.hi[r] + centre + 1)
+        _null_blocks(rows.match[r], before, behind)
+        _null_blocks(rows.insertion[r], before, behind)
+        _null_blocks(rows.deletion[r], before, behind)
+
+
+@core
+def _null_around_all(rows, centre):
+    """Write nulls on both sides of all rows, after they have lost cells."""
+    for s in range(len(rows.lo)):
+        null_around(rows, centre, s)
 
 
 @core
@@ -283,6 +301,9 @@ def _bound_by_band(pair, letters, ends, penalties, rows, centre, s, bound):
         rows.hi.copy(),
     )  # fmt: skip
     band = Band(np.int64(BAND_WIDTH), np.int64(BAND_INTERVAL))
+    # Not only in the next row whose turn it is: up to there rows would be as wide as the search's.
+    if cut_to_band(pair, ahead, (s - 1) & (len(rows.lo) - 1), centre, band):
+        _null_around_all(ahead, centre)
     status, penalty, _, _, _ = rows_on(
         pair, letters, ends, ahead, None, penalties, band, centre, s, np.int64(ALL_ROWS), bound,
         False,
@@ -294,10 +315,10 @@ def _bound_by_band(pair, letters, ends, penalties, rows, centre, s, bound):
 def penalty_worth(pair):
     """Return the penalty up to which wavefronts are faster than a band of the matrix.
 
-    Measured with penalties 2, 3, 1: both took as long at about 50 for 150 bases, 65 for 300, 100
-    for 500, 165 for 1,000, 540 for 3,000, 1,680 for 10,000.
+    Measured with penalties 2, 3, 1: both took as long at about 65 for 150 bases, 90 for 300, 105
+    for 500, 170 for 1,000, 560 for 3,000, 1,600 for 10,000.
     """
-    return max(np.int64(50), (pair.query_len + pair.ref_len) * 17 // 200)
+    return max(np.int64(60), (pair.query_len + pair.ref_len) * 17 // 200)
 
 
 @driver
@@ -313,23 +334,66 @@ def _suits_band(query_len, ref_len):
     return 2 * abs(query_len - ref_len) < min(query_len, ref_len)
 
 
+_USUAL_SYMBOLS = 1 << 16
+"""Symbols of both sequences that the usual penalty is for."""
+
+_USUAL_PAIRS = 8
+"""Pairs that it is the mean of, roughly: each moves it by this part of the difference."""
+
+_ERROR_OF_FIRST_ROWS = 4
+"""The first rows alone tell a penalty with an error of this part of it: at a steady rate of edits
+they have met a dozen."""
+
+
+class Usual(NamedTuple):
+    """Penalties of the pairs before that the first rows did not finish, for _USUAL_SYMBOLS."""
+
+    penalty: int  # mean of the last pairs; 0 before the first
+    deviation: int  # mean distance of a pair's from it
+
+
+@core
+def _usual_after(usual, penalty, symbols):
+    """Return what is usual after one more pair, given its penalty and the symbols of both sides."""
+    penalty = penalty * _USUAL_SYMBOLS // symbols
+    if usual.penalty == 0:
+        return Usual(penalty, penalty // _ERROR_OF_FIRST_ROWS)
+    off = penalty - usual.penalty
+    return Usual(
+        usual.penalty + off // _USUAL_PAIRS,
+        usual.deviation + (abs(off) - usual.deviation) // _USUAL_PAIRS,
+    )
+
+
 @driver
-def _estimate(pair, rows, centre, s):
-    """Estimate the penalty of a pair from the progress of the rows before s."""
+def _estimate(pair, rows, centre, s, usual):
+    """Estimate the penalty of a pair from the progress of the rows before s and from other pairs.
+
+    Each of the two estimates counts the more the less the other one can be relied on.
+    """
     far = np.int64(1)
     for r in range(len(rows.lo)):
         for k in range(rows.lo[r], rows.hi[r] + 1):
             far = max(far, 2 * np.int64(rows.match[r, k + centre]) - k)
-    return s * (pair.query_len + pair.ref_len) // far
+    symbols = pair.query_len + pair.ref_len
+    seen = s * symbols // far
+    if usual.penalty == 0:
+        return seen
+    expected = usual.penalty * symbols // _USUAL_SYMBOLS
+    deviation = usual.deviation * symbols // _USUAL_SYMBOLS
+    error = seen // _ERROR_OF_FIRST_ROWS
+    return (seen * deviation + expected * error) // (deviation + error)
 
 
 @driver
-def _search_growing(pair, letters, ends, penalties, band, bound, keep, max_cells, by_dp, margin,
-                    rows, origins, s, now):  # fmt: skip
+def _search_growing(pair, letters, ends, penalties, band, bound, keep, max_cells, by_dp, usual,
+                    margin, rows, origins, s, now):  # fmt: skip
     """Search with as much workspace as it takes, up to `max_cells` bytes of origins.
 
     Parameters
     ----------
+    usual
+        What the pairs before have cost.
     s, now
         Row at which to continue a search in this workspace, and its bound; row 0 to begin one.
 
@@ -365,14 +429,16 @@ def _search_growing(pair, letters, ends, penalties, band, bound, keep, max_cells
             if status != GOING:
                 break
             if by_dp and last < ROWS_BEFORE_BAND:
-                guess = _estimate(pair, rows, centre, s)
+                guess = _estimate(pair, rows, centre, s, usual)
                 if guess > penalty_worth(pair):
                     return status, guess, k, np.int64(-1), cut, margin, rows, origins
                 last = np.int64(ROWS_BEFORE_BAND)
                 continue
             ahead = _bound_by_band(pair, letters, ends, penalties, rows, centre, s, now)
             bound = min(bound, ahead)
-            if by_dp and bound > 2 * penalty_worth(pair):
+            # Wavefronts have about as many cells as the square of the penalty, of which those up to
+            # row s are done; a band has penalty times length, as many where it begins to be worth.
+            if by_dp and bound * (bound - penalty_worth(pair)) > s * s:
                 return status, bound, k, np.int64(-1), cut, margin, rows, origins
             now = min(now, bound)
             last = all_rows
@@ -499,6 +565,7 @@ def align_affine_pairs(coded, free, penalties, scale, band, max_penalty, max_cel
     no_band = Band(np.int64(0), np.int64(1))
     keep = np.int64(1 if want_path else 0)
     allows_band = _allows_band(free, penalties, band)
+    usual = Usual(np.int64(0), np.int64(0))
     i = np.int64(-1)
     while i + 1 < n_pairs:
         i += 1
@@ -530,8 +597,8 @@ def align_affine_pairs(coded, free, penalties, scale, band, max_penalty, max_cel
         n_ops = np.int64(-1)  # of a path in the workspace of the matrix band
         while True:
             status, s, k, h, cut, margin, rows, origins = _search_growing(
-                pair, letters, ends, penalties, now_band, most, keep, max_cells, by_dp, margin,
-                rows, origins, s, now,
+                pair, letters, ends, penalties, now_band, most, keep, max_cells, by_dp, usual,
+                margin, rows, origins, s, now,
             )  # fmt: skip
             if status == EXCEEDED and cut:
                 # Cells that the band cut off might lead to an end in the bound.
@@ -548,6 +615,8 @@ def align_affine_pairs(coded, free, penalties, scale, band, max_penalty, max_cel
         if status == EXCEEDED or status == NO_ROOM:
             columns.status[i] = OVER_LIMIT if status == EXCEEDED else NO_MEMORY
             continue
+        if by_dp:
+            usual = _usual_after(usual, s, n + m)
         _write_score(columns, i, s * scale, HEURISTIC if cut else OK, h - k, h)
         if not want_path:
             if ends.query_begin + ends.ref_begin == 0:

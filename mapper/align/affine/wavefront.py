@@ -251,10 +251,11 @@ def kept_diagonals(best_k, lo, hi, width):
 
 
 @core
-def _cut_to_band(pair, rows, r, centre, band):
+def cut_to_band(pair, rows, r, centre, band):
     """Keep the diagonals around that on which row r is closest to the end.
 
-    Closest: with the fewest symbols left in the longer remainder; of equals the lowest.
+    Closest: with the fewest symbols left in the longer remainder; of equals the lowest. The cells
+    outside are left as they are, like all columns where a row has none (:func:`null_beside`).
 
     Returns
     -------
@@ -275,14 +276,8 @@ def _cut_to_band(pair, rows, r, centre, band):
     lo, hi = kept_diagonals(best_k, lo, hi, band.width)
     # Earlier rows, too: the next ones look back to them, and would be as wide again.
     for before in range(len(rows.lo)):
-        first, last = rows.lo[before], rows.hi[before]
-        for k in range(first, last + 1):
-            if k < lo or k > hi:
-                rows.match[before, k + centre] = NULL
-                rows.insertion[before, k + centre] = NULL
-                rows.deletion[before, k + centre] = NULL
-        rows.lo[before] = max(first, lo)
-        rows.hi[before] = min(last, hi)
+        rows.lo[before] = max(rows.lo[before], lo)
+        rows.hi[before] = min(rows.hi[before], hi)
     return True
 
 
@@ -345,7 +340,7 @@ def end_row(pair, rows, band, centre, s, lo, hi, end_k):
         return FINISHED, end_k, False
     cut = False
     if band.width > 0 and s % band.interval == 0:
-        cut = _cut_to_band(pair, rows, r, centre, band)
+        cut = cut_to_band(pair, rows, r, centre, band)
     return GOING, end_k, cut
 
 
