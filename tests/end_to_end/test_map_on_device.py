@@ -7,6 +7,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pysam
 import pytest
@@ -14,15 +15,19 @@ import pytest
 from mapper.cli.main import main
 from mapper.cuda import nvcomp
 from mapper.cuda.devices import CPU, CUDA, DeviceChoice
+from mapper.errors import InputFormatError
 from mapper.index.storage import checksum
 from mapper.io.bgzf import BgzfWriter
+from mapper.io.reads import Lane
 from mapper.mapping import resume
 from mapper.mapping.device_io import DEVICE, HOST
 from mapper.mapping.job import MapJob, Resume
 from mapper.mapping.memory_plan import STREAM_BYTES_PER_BASE
 from mapper.mapping.pipeline import Run
 from mapper.mapping.session import Session
+from mapper.mapping.stages import EncodedReads
 from mapper.mapping.stats import RunStats
+from mapper.pair.insert_size import model_from
 from mapper.params import BATCH_BASES
 from mapper.sorting.options import MarkOptions, SortOptions
 from tests.helpers.big_offsets import BEYOND, index_at
@@ -66,6 +71,52 @@ def test_small_pairs_in_batches(device, phix, tmp_path) -> None:
         assert path.read_bytes() == cpu
         assert stats.counts["reads"] == 6
         path.unlink()
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("what", ["plain", "odd", "broken"])
+def test_text_is_parsed_there_or_left_to_the_host(
+    device, phix, tmp_path, monkeypatch, what: str
+) -> None:
+    """The first batch, a pair, is the host's, the others are the device's but for what is odd."""
+    from mapper.mapping.stages_cuda import DeviceStages
+
+    n_reads = 8
+    files = [head(DATA / f"phix_R{mate}.fq", tmp_path / f"{mate}.fq", n_reads) for mate in (1, 2)]
+    second = Path(files[1])
+    lines = second.read_text().splitlines()
+    if what == "odd":
+        lines[4 * 5 : 4 * 6] = [f"{line}\r" for line in lines[4 * 5 : 4 * 6]]
+    elif what == "broken":
+        lines[4 * 5 + 3] = lines[4 * 5 + 3][:-1]
+    second.write_bytes("".join(f"{line}\n" for line in lines).encode())
+    options = {
+        "lanes": [Lane(tuple(files), r"@RG\tID:a\tSM:s")], "batch_bases": 500, "threads": 1,
+        "insert_size": model_from(300.0, 50.0, 100, 500, 1000), "compress_on": HOST,
+    }  # fmt: skip
+    parses, made = DeviceStages.map_texts, list[int]()
+
+    def noting(self: DeviceStages, *arguments: Any) -> list[EncodedReads] | None:
+        found = parses(self, *arguments)
+        made.append(0 if found is None else sum(batch.size.n_reads for batch in found))
+        return found
+
+    def run(name: str, choice: DeviceChoice) -> bytes:
+        map_to(phix, tmp_path / f"{name}.bam", device=choice, **options)
+        return (tmp_path / f"{name}.bam").read_bytes()
+
+    on_device = DeviceChoice(CUDA, (0,))
+    with monkeypatch.context() as patch:
+        patch.setattr(DeviceStages, "map_texts", noting)
+        if what == "broken":
+            for choice in (DeviceChoice(CPU), on_device):
+                with pytest.raises(InputFormatError, match=r"2\.fq: record 6: \d+ quality"):
+                    run("x", choice)
+            assert not (tmp_path / "x.bam").exists()
+        else:
+            assert run("cuda", on_device) == run("cpu", DeviceChoice(CPU))
+    assert made[:2] == [4, 4]  # to compile
+    assert set(made[2:]) == ({2} if what == "plain" else {0, 2})
 
 
 @pytest.mark.medium

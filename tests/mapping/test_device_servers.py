@@ -17,6 +17,7 @@ from mapper.mapping.device_io import HOST
 from mapper.mapping.job import MapJob
 from mapper.mapping.pipeline import map_reads
 from mapper.mapping.session import Session
+from mapper.pair.insert_size import model_from
 from mapper.sorting.options import MarkOptions, SortOptions
 from tests.helpers.mapping_runs import DATA, build_index, map_to
 from tests.helpers.simulate import Read, write_fastq
@@ -70,14 +71,27 @@ def map_in(session: Session, output: Path, *reads: str, **options: Any):
 
 
 @pytest.mark.parametrize("sort", [None, SORTED], ids=["unsorted", "sorted"])
-def test_the_file_is_that_of_the_cpu(device, phix, pairs, tmp_path, sort) -> None:
+def test_the_file_is_that_of_the_cpu(device, phix, pairs, tmp_path, monkeypatch, sort) -> None:
     """The index is one of this process here, which has no path to name."""
-    map_to(phix, tmp_path / "cpu.bam", *pairs, sort=sort)
+    map_texts, texts = device_servers.DeviceServers.map_texts, list[bool]()
+
+    def noting(*arguments: Any) -> Any:
+        found = map_texts(*arguments)
+        texts.append(found is not None)
+        return found
+
+    monkeypatch.setattr(device_servers.DeviceServers, "map_texts", noting)
+    model = None if sort is None else model_from(300.0, 50.0, 100, 500, 1000)
+    options = {"sort": sort, "insert_size": model}
+    map_to(phix, tmp_path / "cpu.bam", *pairs, **options)
     stats = map_to(
-        phix, tmp_path / "two.bam", *pairs, sort=sort, device=TWO, compress_on=HOST, threads=2,
+        phix, tmp_path / "two.bam", *pairs, **options, device=TWO, compress_on=HOST, threads=2,
         batch_bases=700,
     )  # fmt: skip
     assert (tmp_path / "two.bam").read_bytes() == (tmp_path / "cpu.bam").read_bytes()
+    # Without a model the insert size is estimated of all pairs, which the host parses.
+    assert all(texts)
+    assert bool(texts) == (model is not None)
     assert stats.counts["reads"] == N_READS
     assert stats.stage_seconds["seed"] > 0  # of the processes
 
