@@ -30,7 +30,7 @@ the memory."""
 
 
 class BatchSize(NamedTuple):
-    """What is left to know of a batch of reads once their records have been made."""
+    """Counts of a batch that statistics need after its records have been made."""
 
     n_reads: int
     n_bases: int

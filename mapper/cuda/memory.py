@@ -426,7 +426,11 @@ class Workspace:
         self._results = result_memory() if results is None else results
 
     def device(self, name: str, n: int, dtype: Any) -> Any:
-        """Return a device array of `n` items; its contents are lost if it grows."""
+        """Return a device array of `n` items; if it grows, its contents are lost.
+
+        Then views of it must not be used in work that is queued later: other arrays may have its
+        memory.
+        """
         held = self._device.get(name)
         dtype = np.dtype(dtype)
         n_bytes = n * dtype.itemsize

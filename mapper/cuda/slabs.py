@@ -14,8 +14,8 @@ from mapper.errors import DeviceMemoryError
 
 SLAB_BYTES = 1 << 30
 
-LARGE = 4
-"""Slabs hold pieces of at most this part of them: larger arrays are not worth their rests."""
+PIECES_PER_SLAB = 4
+"""The largest piece is this part of a slab, of which no more stays unused, therefore."""
 
 _ALIGNED = 256
 
@@ -36,12 +36,12 @@ class Slabs:
 
     def __init__(self, allocate: Callable[[int], Any], slab_bytes: int) -> None:
         self._allocate = allocate
-        self._slab_bytes = slab_bytes // (LARGE * _ALIGNED) * (LARGE * _ALIGNED)
+        self._slab_bytes = slab_bytes // (PIECES_PER_SLAB * _ALIGNED) * (PIECES_PER_SLAB * _ALIGNED)
         self._free: list[Any] = []
 
     def holds(self, n_bytes: int) -> bool:
         """Return True if an array of so many bytes is one for slabs."""
-        return LARGE * n_bytes <= self._slab_bytes
+        return PIECES_PER_SLAB * n_bytes <= self._slab_bytes
 
     def take(self, n_bytes: int) -> Any:
         """Return a piece of so many bytes, or a few more.

@@ -27,7 +27,7 @@ class FastqText(NamedTuple):
     n_records: int  # of each text, of four lines
     paired: bool
     read_group: bytes = b""
-    """That the reads bring along; empty for none."""
+    """Of these reads; empty for none."""
 
     @property
     def n_reads(self) -> int:

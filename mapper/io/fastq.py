@@ -55,6 +55,7 @@ FORMATS = ("fastq", "fasta", "list")
 
 _START_BYTES = 64  # that tell FASTQ and FASTA from other formats
 _HEAD_BYTES = 4  # that tell FASTQ, FASTA and lists apart
+_FIRST_BYTES = 512  # of text for each read of a small first batch
 _FEW = 16  # one record of so many is few
 
 
@@ -431,8 +432,9 @@ class FastqReader(BatchReader):
         size = self._batch_bases if kind == FASTA else 2 * self._batch_bases
         size = max(size // len(self._files), 1)
         most = self._most_records
-        if self.n_reads == 0:
-            most = min(most, self._most_first)
+        if self.n_reads == 0 and self._most_first < most:
+            most = self._most_first
+            size = min(size, most * _FIRST_BYTES)  # the rest need not be there for it
         most = max(most // self._unit, 1) * self._unit
         while True:
             text, all_left = file.unread(size + 1)

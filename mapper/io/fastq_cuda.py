@@ -5,8 +5,8 @@ where the numbers of those before it are summed up, each record has four lines, 
 independent: a thread looks at the names and lengths of a pair or a single read, a warp copies a
 read. The rules of names and mates are those of :mod:`mapper.io.fastq_parser`, the same text.
 
-What is not plain - lines that end with CR, a name behind ``+`` that differs, anything that is an
-error - is not parsed here: the host does, from the same text, and has the words for it.
+The host parses text that is not plain, and reports its errors: lines that end with CR, a name
+behind ``+`` that differs, all that is malformed.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class DeviceText(NamedTuple):
     or no quality, and the host has to parse the text."""
 
 
-class _Text(NamedTuple):
+class _Lines(NamedTuple):
     """The text of all batches, one behind another, and where its lines are."""
 
     text: Any  # uint8
@@ -112,7 +112,7 @@ def _ends_in(words, i, n_bytes):
 
 @kernel(128)
 def _count_lines(words, n_bytes, n_tiles, counts):
-    """Count the line ends of a tile a warp."""
+    """Count the line ends of a tile, one a warp."""
     thread = cuda.grid(1)
     tile, lane = thread // WARP, thread % WARP
     if tile >= n_tiles:
@@ -127,7 +127,7 @@ def _count_lines(words, n_bytes, n_tiles, counts):
 
 @kernel(128)
 def _find_lines(words, n_bytes, n_tiles, before, line_ends):
-    """Write the positions of the line ends of a tile a warp."""
+    """Write the positions of the line ends of a tile, one a warp."""
     thread = cuda.grid(1)
     tile, lane = thread // WARP, thread % WARP
     if tile >= n_tiles:
@@ -165,10 +165,12 @@ def _measure_record(text, line_ends, line, row, measured):
     end, bases_end = line_ends[line], line_ends[line + 1]
     plus_end, quals_end = line_ends[line + 2], line_ends[line + 3]
     measured.n_bases[row] = measured.n_name[row] = measured.n_words[row] = 0
+    # Their number is checked behind this kernel: a line end that is missing may have any value.
+    if start < 0 or start >= n_bytes or quals_end >= n_bytes:
+        return False, start, start, np.int64(0)
     name = start + 1
-    # The numbers of lines are checked at last; until then their ends may be anything.
-    in_order = start >= 0 and end < bases_end and bases_end + 1 < plus_end
-    if not in_order or name >= end or plus_end >= quals_end or quals_end >= n_bytes:
+    in_order = name < end and end < bases_end and bases_end < plus_end and plus_end < quals_end
+    if not in_order or plus_end - bases_end < 2:
         return False, name, name, np.int64(0)
     n_bases = bases_end - end - 1
     name_end = name
@@ -197,7 +199,7 @@ def _measure_record(text, line_ends, line, row, measured):
 
 @kernel(128)
 def _measure(n_templates, paired, lines, measured, state):
-    """Measure the records of a pair or single read a thread.
+    """Measure the records of pairs or single reads, one a thread.
 
     `state`, of two items, gets a number above 0 if one of them is not plain, and is raised to the
     bases of the longest.
@@ -240,7 +242,7 @@ def _measure(n_templates, paired, lines, measured, state):
 
 @kernel(128)
 def _copy_reads(n_reads, text, measured, read, is_odd):
-    """Copy the bases, qualities and name of a read a warp; note letters that are none of these."""
+    """Copy the bases, qualities and name of a read, one a warp; note characters that are none."""
     thread = cuda.grid(1)
     row, lane = thread // WARP, thread % WARP
     if row >= n_reads:
@@ -307,8 +309,7 @@ def parse_on_device(space: Workspace, batches: Sequence[FastqText]) -> DeviceTex
     Parameters
     ----------
     batches
-        All of pairs or all of single reads, of one layout in files. They must be kept until `space`
-        synchronizes again.
+        All of pairs or all of single reads, of one layout in files.
 
     Returns
     -------
@@ -325,7 +326,7 @@ def parse_on_device(space: Workspace, batches: Sequence[FastqText]) -> DeviceTex
     ends_of_rows = np.append(0, np.cumsum([batch.n_reads for batch in batches]))
 
     text, line_ends, n_lines = _find_line_ends(space, texts, 4 * n_reads)
-    lines = _Text(
+    lines = _Lines(
         text, line_ends, space.upload("fastq.first_templates", ends_of_rows // step),
         space.upload("fastq.first_lines", first_lines.reshape(-1)).reshape(len(batches), 2),
         8 if paired and n_files == 1 else 4,

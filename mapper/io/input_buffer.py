@@ -392,12 +392,12 @@ class InputBuffer:
     def _begin_step(self) -> None:
         """Begin a step, with `_is_beginning` set, and queue its parts as tasks."""
         step, error = Step(0), None
-        with self._changed:
-            if not self._has_room():
-                self._filled = self._new_block(front=self._wanted)
-            filled = self._filled
-            view = filled.data[filled.begun : filled.begun + self._chunk].data
         try:
+            with self._changed:
+                if not self._has_room():
+                    self._filled = self._new_block(front=self._wanted)
+                filled = self._filled
+                view = filled.data[filled.begun : filled.begun + self._chunk].data
             with self._source_lock:
                 if not self._closed:
                     step = self._source.begin(view)

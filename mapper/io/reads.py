@@ -51,7 +51,7 @@ class ReadOptions(NamedTuple):
     """Of `executor`: with more threads, more is read ahead."""
     inflating: SharedInflating | None = None
     """Decompresses BGZF; None for the threads of `executor`."""
-    text_memory: Callable[[int], np.ndarray] = RECYCLER.empty
+    input_memory: Callable[[int], np.ndarray] = RECYCLER.empty
     """Returns memory (uint8) of a number of bytes, for the text of FASTQ and FASTA."""
     most_first: int = 0
     """Reads of the first batch at most, of FASTQ and FASTA; 0 for no limit of its own."""
@@ -239,7 +239,7 @@ class ReadsReader(BatchReader):
             return FastqReader(
                 sources, options.interleaved, options.batch_bases, options.chunk_bytes,
                 options.keep_comments, options.executor, n_threads=options.n_threads,
-                inflating=options.inflating, memory=options.text_memory,
+                inflating=options.inflating, memory=options.input_memory,
                 most_first=0 if self.n_reads else options.most_first,
             )  # fmt: skip
 
@@ -308,7 +308,7 @@ def _parse(raw: RawBatch, position: _Position, limits: LengthLimits | None) -> R
 def _for_device(raw: RawBatch, position: _Position) -> FastqText | None:
     """Return the text of a batch if a device may parse it, with the read group of its reads.
 
-    What is said of a run's first reads is for the host to say.
+    The host parses the first batch of a run, as it warns about some.
     """
     group = read_group_of(position.tag)
     if raw.text is None or position.first_read == 0 or group is None:

@@ -46,15 +46,15 @@ class Backend(ABC):
     process_bytes: int = 0
     """Memory of the processes that it has started."""
 
-    text_memory: Callable[[int], np.ndarray] = staticmethod(RECYCLER.empty)
+    input_memory: Callable[[int], np.ndarray] = staticmethod(RECYCLER.empty)
     """Returns memory (uint8) of a number of bytes, where the text of the input is to lie."""
 
     default_batch_bases: int = BATCH_BASES
     """Bases of a batch if the user names no number."""
 
     @property
-    def takes_text(self) -> bool:
-        """True if batches need not be parsed by the host, as far as that is known."""
+    def parses_fastq(self) -> bool:
+        """True if FASTQ need not be parsed by the host; a device may still leave some to it."""
         return False
 
     def member_bases(self, batch_bases: int, n_threads: int, input_bytes: int) -> int:
@@ -72,13 +72,15 @@ class Backend(ABC):
         return batch_bases
 
     @abstractmethod
-    def enable_records(self, names: Names) -> None:
+    def enable_records(self, names: Names, reads_fastq: bool) -> None:
         """Let batches come back as BAM records, where the hardware can; before :meth:`warm_up`.
 
         Parameters
         ----------
         names
             Of contigs and read group, for the records.
+        reads_fastq
+            The input has FASTQ, which the hardware may parse, too.
         """
 
     @abstractmethod
@@ -148,7 +150,7 @@ class CpuBackend(Backend):
         self._pool: PriorityPool
         self._n_threads = 0
 
-    def enable_records(self, names: Names) -> None:
+    def enable_records(self, names: Names, reads_fastq: bool) -> None:
         pass  # batches are finished by the run
 
     def warm_up(self, reads: ReadBatch) -> Aligned:

@@ -9,8 +9,8 @@ device as one:
     parse (a task each) → align the group (a thread for each stream) → finish (a task each)
 
 Short reads in plain FASTQ whose records a device makes are parsed there, too: the host finds where
-records end, to cut batches, and has no other work with them. Once a device has met text that it
-leaves to the host, the host parses all of the run's.
+records end, to cut batches, and has no other work with them. Once a device has met anything else,
+the host parses the rest of the run's reads.
 
 Threads of the pool never wait for a device, and threads of streams do no work of the CPU's.
 """
@@ -39,6 +39,7 @@ from mapper.mapping.stages import (
     Aligned,
     AlignedBatch,
     EncodedReads,
+    LeftToHost,
     LongAligned,
     LongChained,
     LongReads,
@@ -108,13 +109,13 @@ class _Parsed(NamedTuple):
 
 
 class _Member(NamedTuple):
-    """A batch of a group."""
+    """A batch of a group: one that the host parses, or one that a device is to parse."""
 
-    parse: Callable[[], ReadBatch]
-    parsed: Future[_Parsed] | None  # None: a device is to parse its text
-    text: FastqText | None
     finish: Callable[[AlignedBatch | EncodedReads], Any]
     result: Future[Any]
+    parsed: Future[_Parsed] | None
+    text: FastqText | None = None
+    parse: Callable[[], ReadBatch] | None = None  # for the host, if the device does not
 
 
 class _Group(NamedTuple):
@@ -135,14 +136,16 @@ class CudaBackend(Backend):
         self._params, self._stats = params, stats
         self._names: Any = None  # of these stages
         self._has_group = False  # the names have a read group
-        self._takes_short = params.longest_short > 0
-        self._left_text = False  # a device has left text to the host
-        if self._takes_short:
-            self.text_memory = stages.text_memory
+        self._reads_fastq = False
+        self._left: LeftToHost | None = None  # why the host is to parse what follows
+        self._left_lock = threading.Lock()
+        if params.longest_short > 0:
+            self.input_memory = stages.input_memory
         self._pool: PriorityPool
         self._size = 1  # batches of a group
         self._open: list[_Member] = []
         self._model: InsertSizeModel | None = None
+        self._kind: tuple[Any, ...] | None = None
         self._ready: SimpleQueue[_Group | None] = SimpleQueue()
         self._closed = False
         self._threads: list[threading.Thread] = []
@@ -152,8 +155,9 @@ class CudaBackend(Backend):
         by_input = input_bytes // (MEMBERS_PER_THREAD * n_threads)
         return min(batch_bases, MEMBER_BASES, max(LEAST_MEMBER_BASES, by_input))
 
-    def enable_records(self, names: Names) -> None:
+    def enable_records(self, names: Names, reads_fastq: bool) -> None:
         self._has_group = len(names.read_group) > 0
+        self._reads_fastq = reads_fastq and self._params.longest_short > 0
         self._names = self._stages.device_names(names)
 
     def _names_for(self, batches: Sequence[_Parsed]) -> Callable[[int], Any] | None:
@@ -166,14 +170,14 @@ class CudaBackend(Backend):
         return partial(self._names.on, read_group=group)
 
     @property
-    def takes_text(self) -> bool:
-        return self._takes_short and self._names is not None and not self._left_text
+    def parses_fastq(self) -> bool:
+        return self._reads_fastq and self._left is None
 
     def warm_up(self, reads: ReadBatch) -> Aligned:
         if self._names is None:
             return self._stages.warm_up(reads, self._params)
         tally_encoded(EncodedBatch(np.empty(0, np.uint8), np.empty(0, np.uint8), 0))
-        return self._stages.warm_up(reads, self._params, self._names.on)
+        return self._stages.warm_up(reads, self._params, self._names.on, self._reads_fastq)
 
     def start(self, pool: PriorityPool, n_threads: int, group_size: int) -> None:
         self._pool, self._size = pool, group_size
@@ -191,24 +195,30 @@ class CudaBackend(Backend):
     ) -> Future[Result]:  # fmt: skip
         """Add the next batch to a group, which starts when it is full, or by :meth:`flush`.
 
-        A group also ends where `model` changes, and where text for a device begins or ends. With a
-        model, mates are rescued on the device.
+        A group also ends where `model` changes, or the kind of text that a device is to parse. With
+        a model, mates are rescued on the device.
         """
-        if model is None or not self.takes_text or (text and text.read_group and self._has_group):
-            text = None  # with two read groups each record gets both
-        is_other = bool(self._open) and (self._open[-1].text is None) != (text is None)
-        if self._open and (model is not self._model or is_other):
+        kind = None if text is None or model is None else self._kind_of(text)
+        if self._open and (model is not self._model or kind != self._kind):
             self.flush()
-        self._model = model
-        parsed = None
-        if text is None:
+        self._model, self._kind = model, kind
+        if kind is None:
             # Before earlier groups are finished: a device without reads costs most.
             parsed = self._pool.submit(READ, partial(self._parse, parse))
-        member = _Member(parse, parsed, text, finish, Future())
+            member = _Member(finish, Future(), parsed)
+        else:
+            member = _Member(finish, Future(), None, text, parse)
         self._open.append(member)
         if len(self._open) == self._size:
             self.flush()
         return member.result
+
+    def _kind_of(self, text: FastqText) -> tuple[Any, ...] | None:
+        """Return what the text of a group has in common; None if the host is to parse this one."""
+        # With two read groups each record gets both.
+        if not self.parses_fastq or (text.read_group and self._has_group):
+            return None
+        return text.paired, len(text.texts), text.read_group
 
     def _parse(self, parse: Callable[[], ReadBatch]) -> _Parsed:
         """Parse a batch (a task of the pool)."""
@@ -258,17 +268,19 @@ class CudaBackend(Backend):
 
     def _align(self, group: _Group) -> None:
         """Align a group on a device; queue the tasks that finish its batches."""
-        if (made := self._map_texts(group)) is not None:
+        if (made := self._map_fastq(group)) is not None:
             for member, encoded in zip(group.members, made, strict=True):
                 finish = partial(member.finish, encoded)
                 self._pool.submit(MAP, partial(complete, member.result, finish))
             return
-        parsing = [
-            member.parsed or self._pool.submit(READ, partial(self._parse, member.parse))
-            for member in group.members
-        ]
+        for i, member in enumerate(group.members):
+            if member.parse is not None:
+                parsed = self._pool.submit(READ, partial(self._parse, member.parse))
+                # The text is not kept longer than it takes to parse it.
+                group.members[i] = _Member(member.finish, member.result, parsed)
+            del member
         with self._stats.stage("wait"):
-            batches = [future.result() for future in parsing]
+            batches = [member.parsed.result() for member in group.members if member.parsed]
         names = None if group.model is None else self._names_for(batches)
         # A device takes pairs, or single reads; most batches are of one kind.
         shares: list[list[ResultSlice | EncodedBatch]] = [[] for _ in batches]
@@ -300,20 +312,23 @@ class CudaBackend(Backend):
             )
             self._pool.submit(MAP, partial(complete, member.result, call))
 
-    def _map_texts(self, group: _Group) -> list[EncodedReads] | None:
+    def _map_fastq(self, group: _Group) -> list[EncodedReads] | None:
         """Map a group from its text on a device; return None if the host is to parse it."""
         texts = [member.text for member in group.members if member.text is not None]
-        kinds = {(text.paired, len(text.texts), text.read_group) for text in texts}
-        if group.model is None or len(kinds) != 1:
+        if not texts:
             return None
+        assert group.model is not None
         names = partial(self._names.on, read_group=texts[0].read_group)
-        made: list[EncodedReads] | None = self._stages.map_texts(
+        made: list[EncodedReads] | LeftToHost = self._stages.map_fastq(
             texts, self._params, self._stats, group.model, names
         )
-        if made is None and not self._left_text:
-            self._left_text = True
-            log.info("the host parses the reads: not all are short and in plain FASTQ")
-        return made
+        if not isinstance(made, LeftToHost):
+            return made
+        with self._left_lock:
+            if made is not LeftToHost.NO_MEMORY and self._left is None:
+                self._left = made
+                log.info("the host parses the reads: %s", made.value)
+        return None
 
     def _run_by_pool(self, calls: Sequence[Callable[[], Result]]) -> list[Result]:
         """Run calls that a device waits for, and return their results in order."""

@@ -28,7 +28,7 @@ from mapper.io.batch_reader import FastqText
 from mapper.io.bgzf import Spans
 from mapper.mapping.device_batches import SWITCH_SECONDS
 from mapper.mapping.device_servers import DeflaterSize, NamesRef, Opened
-from mapper.mapping.stages import Aligned, EncodedReads, LongChained, LongReads
+from mapper.mapping.stages import Aligned, EncodedReads, LeftToHost, LongChained, LongReads
 from mapper.mapping.stages_cuda import DeviceNames, DeviceStages, NamesOn
 from mapper.mapping.stats import ON_CPU, RunStats
 from mapper.pair.insert_size import InsertSizeModel
@@ -86,9 +86,11 @@ class _DeviceServer:
         # The memory of arguments is the caller's.
         self._names[number] = self._stages.device_names(deepcopy(names))
 
-    def warm_up(self, reads: ReadBatch, params: MapParams, names: NamesRef | None) -> Aligned:
+    def warm_up(
+        self, reads: ReadBatch, params: MapParams, names: NamesRef | None, parses_fastq: bool
+    ) -> Aligned:
         """Align a few reads in every way that a run does."""
-        return self._stages.warm_up(reads, params, self._names_on(names))
+        return self._stages.warm_up(reads, params, self._names_on(names), parses_fastq)
 
     def align_batches(
         self, batches: Sequence[ReadBatch], params: MapParams, model: InsertSizeModel | None,
@@ -106,22 +108,22 @@ class _DeviceServer:
         found = self._stages.align_batches(batches, params, stats, model, self._names_on(names))
         return found, _counted(stats, n_on_cpu)
 
-    def map_texts(
+    def map_fastq(
         self, batches: Sequence[FastqText], params: MapParams, model: InsertSizeModel,
         names: NamesRef,
-    ) -> tuple[list[EncodedReads] | None, dict[str, Any]]:  # fmt: skip
-        """Do as :meth:`DeviceStages.map_texts`; see :meth:`align_batches`."""
+    ) -> tuple[list[EncodedReads] | LeftToHost, dict[str, Any]]:  # fmt: skip
+        """Do as :meth:`DeviceStages.map_fastq`; see :meth:`align_batches`."""
         stats = RunStats()
         names_on = self._names_on(names)
         assert names_on is not None
         with stats.stage("pack"):
             batches = [batch._replace(texts=tuple(map(self._locked, batch.texts)))
                        for batch in batches]  # fmt: skip
-        found = self._stages.map_texts(batches, params, stats, model, names_on)
+        found = self._stages.map_fastq(batches, params, stats, model, names_on)
         return found, _counted(stats, 0)
 
     def _locked(self, text: np.ndarray) -> np.ndarray:
-        there = self._stages.text_memory(len(text))
+        there = self._stages.input_memory(len(text))
         there[:] = text
         return there
 
@@ -227,7 +229,7 @@ def main(arguments: Sequence[str]) -> None:
             function.__name__: function
             for function in (
                 server.open, server.take_names, server.warm_up, server.align_batches,
-                server.map_texts,
+                server.map_fastq,
                 server.chain_long_batches, server.free_memory, server.open_deflater,
                 server.close_deflater, server.compress, server.compress_spans,
             )

@@ -25,7 +25,7 @@ from mapper.io.batch_reader import FastqText
 from mapper.io.bgzf import BLOCK_BYTES, Pieces, Spans, copy_spans
 from mapper.jit.accelerate import is_compiled
 from mapper.mapping.memory_plan import DEVICE_PROCESS_BYTES, PROCESS_BYTES
-from mapper.mapping.stages import Aligned, EncodedReads, LongChained, LongReads
+from mapper.mapping.stages import Aligned, EncodedReads, LeftToHost, LongChained, LongReads
 from mapper.mapping.stats import ON_CPU, RunStats
 from mapper.pair.insert_size import InsertSizeModel
 from mapper.pair.records import Names
@@ -182,7 +182,7 @@ class DeviceServers:
             at += len(column)
         return reads._replace(bases=there[0], quals=there[1], names=there[2])
 
-    def text_memory(self, n_bytes: int) -> np.ndarray:
+    def input_memory(self, n_bytes: int) -> np.ndarray:
         """Return shared memory (uint8) for text."""
         return _shared(self._group, n_bytes)
 
@@ -202,7 +202,7 @@ class DeviceServers:
 
     def warm_up(
         self, reads: ReadBatch, params: MapParams,
-        names_on: Callable[[int], NamesRef] | None = None,
+        names_on: Callable[[int], NamesRef] | None = None, parses_fastq: bool = False,
     ) -> Aligned:  # fmt: skip
         """Align a few reads on all devices: see :func:`mapper.mapping.device_batches`.
 
@@ -210,8 +210,8 @@ class DeviceServers:
         """
         names = None if names_on is None else names_on(0)
         if not is_compiled(_KERNELS):
-            self._group.servers[0].call("warm_up", reads, params, names)
-        aligned: Aligned = self._call_all("warm_up", reads, params, names)[0]
+            self._group.servers[0].call("warm_up", reads, params, names, parses_fastq)
+        aligned: Aligned = self._call_all("warm_up", reads, params, names, parses_fastq)[0]
         return aligned
 
     def align_batches(
@@ -231,18 +231,18 @@ class DeviceServers:
         shares: list[ResultSlice | EncodedBatch] = found
         return shares
 
-    def map_texts(
+    def map_fastq(
         self, batches: Sequence[FastqText], params: MapParams, stats: RunStats,
         model: InsertSizeModel, names_on: Callable[[int], NamesRef],
-    ) -> list[EncodedReads] | None:  # fmt: skip
+    ) -> list[EncodedReads] | LeftToHost:  # fmt: skip
         """Parse and map short reads on the device with most time for it.
 
-        See :meth:`mapper.mapping.stages_cuda.DeviceStages.map_texts`.
+        See :meth:`mapper.mapping.stages_cuda.DeviceStages.map_fastq`.
         """
         with self._aligning.on_least_busy() as server:
-            found, counted = server.call("map_texts", batches, params, model, names_on(0))
+            found, counted = server.call("map_fastq", batches, params, model, names_on(0))
         stats.add(counted)
-        made: list[EncodedReads] | None = found
+        made: list[EncodedReads] | LeftToHost = found
         return made
 
     def chain_long_batches(

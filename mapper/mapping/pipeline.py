@@ -119,7 +119,7 @@ def _map_reads(
         threads=share_threads(job.threads, 1)[1], executor=stats.timed(pool.at(READ), "inflate"),
         n_threads=run.workers, limits=LENGTH_LIMITS, batch_bases=run.member_bases,
         inflating=_inflating(device_io, pool, stats),
-        text_memory=run.backend.text_memory if job.output_format == "bam" else RECYCLER.empty,
+        input_memory=run.backend.input_memory if job.output_format == "bam" else RECYCLER.empty,
         # One batch is enough to estimate the insert size, and the host finishes it, on a thread.
         most_first=2 * ESTIMATION_PAIRS if run.backend.n_streams else 0,
         keeps_places=checkpoints is not None,
@@ -154,7 +154,7 @@ def _map_reads(
 
             checked = session.check_index()
             if output.encode_bam is not None:
-                run.backend.enable_records(run.names)
+                run.backend.enable_records(run.names, reader.has_text)
             stats.compile_seconds = compile_stages(
                 index, run.params, run.names, output, run.backend, from_text=reader.has_text,
                 short_reads=reader.may_hold_pairs or run.params.longest_short >= 0,
@@ -365,14 +365,13 @@ def finished_batches(
         return finished
 
     try:
-        model, parsed = _freeze_insert_size(run, batches, may_hold_pairs, pending, encoder)
+        model, ahead = _freeze_insert_size(run, batches, may_hold_pairs, pending, encoder)
 
         def finish(batch: AlignedBatch | EncodedReads) -> Finished:
             return run.finish(batch, model, encoder)
 
-        for parsing in parsed:
-            pending.append(backend.submit(parsing.result, model, finish, parsing.text))
-        del parsed
+        while ahead:
+            pending.append(ahead.popleft().submit(model, finish))
         while True:
             # Evaluated once a turn: the end of the input may be found at any time, and then the
             # last group must be started before its batches are waited for.
@@ -401,13 +400,13 @@ def finished_batches(
 def _freeze_insert_size(
     run: Run, batches: Batches, may_hold_pairs: bool, pending: deque[Future[Finished]],
     encoder: Encoder,
-) -> tuple[InsertSizeModel, list[_Parsing]]:  # fmt: skip
+) -> tuple[InsertSizeModel, deque[_BatchAhead]]:  # fmt: skip
     """Return the insert-size model; queue the batches that were aligned to estimate it.
 
-    The batches that follow these, which have been parsed meanwhile, are returned, too.
+    The batches that follow these, and have been taken meanwhile, are returned, too.
     """
     if run.frozen is not None:
-        return in_score_units(run.frozen, run.params.extend.match), []
+        return in_score_units(run.frozen, run.params.extend.match), deque()
     given = run.job.insert_size
     if given is not None or not may_hold_pairs:
         model = given if given is not None else assumed_model()
@@ -419,7 +418,7 @@ def _freeze_insert_size(
                 "%s has no effect on single-end reads (%s: the file has pairs)",
                 option("insert_size"), option("interleaved"),
             )  # fmt: skip
-        return in_score_units(model, run.params.extend.match), []
+        return in_score_units(model, run.params.extend.match), deque()
     first: list[Future[AlignedBatch | EncodedReads]] = []
     n_pairs = n_reads = 0
     while n_pairs < ESTIMATION_PAIRS and n_reads < ESTIMATION_READS:
@@ -430,7 +429,7 @@ def _freeze_insert_size(
         n_pairs += raw.n_pairs
         n_reads += raw.n_reads
     run.backend.flush()
-    parsed = _parse_until(run, batches, first, run.backend.most_pending - len(first))
+    ahead = _take_until(run, batches, first, run.backend.most_pending - len(first))
     inserts = [np.empty(0, np.int64)]
     for future in first:
         batch = future.result()
@@ -450,17 +449,17 @@ def _freeze_insert_size(
     model = in_score_units(model, run.params.extend.match)
     for future in first:
         pending.append(run.pool.submit(MAP, partial(run.finish, future.result(), model, encoder)))
-    return model, parsed
+    return model, ahead
 
 
-class _Parsing:
-    """A batch that a task parses, unless it is needed before, or a device takes its text."""
+class _BatchAhead:
+    """A batch that a task parses, unless it is needed before, or a device is to parse it."""
 
     def __init__(self, run: Run, raw: RawBatch) -> None:
         self._run = run
         self._raw: RawBatch | None = raw
-        self.text = raw.text if run.backend.takes_text else None
-        self._task = None if self.text is not None else run.pool.submit(READ, self._parse)
+        self._text = raw.text if run.backend.parses_fastq else None
+        self._task = None if self._text is not None else run.pool.submit(READ, self._parse)
 
     def _parse(self) -> ReadBatch:
         raw, self._raw = self._raw, None  # the text is not needed any more
@@ -473,21 +472,27 @@ class _Parsing:
             return self._parse()
         return self._task.result()
 
+    def submit(
+        self, model: InsertSizeModel, finish: Callable[[AlignedBatch | EncodedReads], Finished]
+    ) -> Future[Finished]:
+        """Give the batch to the backend."""
+        return self._run.backend.submit(self.result, model, finish, self._text)
 
-def _parse_until(
+
+def _take_until(
     run: Run, batches: Batches, done: Sequence[Future[Any]], most: int
-) -> list[_Parsing]:
-    """Parse up to `most` batches until all of `done` are, as none can be aligned before."""
-    parsed: list[_Parsing] = []
-    while len(parsed) < most and not batches.ended:
+) -> deque[_BatchAhead]:
+    """Take and parse up to `most` batches until all of `done` are: none can be aligned before."""
+    ahead: deque[_BatchAhead] = deque()
+    while len(ahead) < most and not batches.ended:
         waited_for = [future for future in done if not future.done()]
         if not waited_for:
             break
         if batches.wait_or(waited_for):
             raw = batches.take()
             assert raw is not None
-            parsed.append(_Parsing(run, raw))
-    return parsed
+            ahead.append(_BatchAhead(run, raw))
+    return ahead
 
 
 def report_insert_size(stats: RunStats, model: InsertSizeModel) -> None:

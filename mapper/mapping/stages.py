@@ -8,6 +8,7 @@ that bring no tags of their own.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import Enum
 from typing import NamedTuple
 
 import numpy as np
@@ -97,6 +98,14 @@ class EncodedReads(NamedTuple):
 
     size: BatchSize
     records: EncodedBatch
+
+
+class LeftToHost(Enum):
+    """Why a device has not mapped FASTQ, which the host has to parse then."""
+
+    ODD = "not all are short and in plain FASTQ"
+    NO_MEMORY = "the device had no memory for a group of them"
+    NO_RECORDS = "the device has no memory for records"
 
 
 def align_reads(index: Index, reads: ReadBatch, params: MapParams, stats: RunStats) -> Aligned:

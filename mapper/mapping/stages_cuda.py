@@ -63,6 +63,7 @@ from mapper.mapping.memory_plan import LEAST_BATCH_BASES, device_batch_bases
 from mapper.mapping.stages import (
     Aligned,
     EncodedReads,
+    LeftToHost,
     LongChained,
     LongReads,
     align_reads,
@@ -75,7 +76,7 @@ from mapper.mapping.stats import ON_CPU, RunStats
 from mapper.pair.cuda import propose_loci
 from mapper.pair.insert_size import InsertSizeModel, assumed_model
 from mapper.pair.records import Names
-from mapper.pair.records_cuda import ReadTexts, encode_on_device, upload_texts
+from mapper.pair.records_cuda import ReadTexts, encode_on_device, upload_read_texts
 from mapper.params import DEVICE_STREAMS, MapParams, SeedParams
 from mapper.seed.anchors_cuda import download_long_packed, find_anchors, upload_long_reads
 from mapper.seed.cuda import (
@@ -241,7 +242,7 @@ class DeviceStages:
             bases=locked(reads.bases), quals=locked(reads.quals), names=locked(reads.names)
         )
 
-    def text_memory(self, n_bytes: int) -> np.ndarray:
+    def input_memory(self, n_bytes: int) -> np.ndarray:
         """Return page-locked memory (uint8), from which a device fetches text."""
         with device_context(self.streams[0].ordinal):
             return page_locked(n_bytes, np.dtype(np.uint8), for_results=False)
@@ -252,15 +253,17 @@ class DeviceStages:
         free_page_locked()
 
     def warm_up(
-        self, reads: ReadBatch, params: MapParams, names_on: NamesOn | None = None
-    ) -> Aligned:
+        self, reads: ReadBatch, params: MapParams, names_on: NamesOn | None = None,
+        parses_fastq: bool = False,
+    ) -> Aligned:  # fmt: skip
         """Align a few reads in every way that a run does, so that all kernels are there."""
         aligned = self.align(reads, params, RunStats())
         self.align(reads, params, RunStats(), assumed_model())
         if names_on is not None:
             self.align_batches([reads], params, RunStats(), assumed_model(), names_on)
+        if names_on is not None and parses_fastq:
             text = FastqText((fastq_of(reads),), reads.n_reads, reads.paired)
-            self.map_texts([text], params, RunStats(), assumed_model(), names_on)
+            self.map_fastq([text], params, RunStats(), assumed_model(), names_on)
         return aligned
 
     def align(
@@ -298,19 +301,23 @@ class DeviceStages:
         """
         return self._with_stream(_align, batches, params, stats, model, names_on)
 
-    def map_texts(
+    def map_fastq(
         self, batches: Sequence[FastqText], params: MapParams, stats: RunStats,
         model: InsertSizeModel, names_on: NamesOn,
-    ) -> list[EncodedReads] | None:  # fmt: skip
+    ) -> list[EncodedReads] | LeftToHost:  # fmt: skip
         """Parse and map short reads; see :meth:`align_batches`.
+
+        Parameters
+        ----------
+        batches
+            Of one layout in files: see :func:`mapper.io.fastq_cuda.parse_on_device`.
 
         Returns
         -------
-        The records of each batch; None if the host has to parse them: they are not plain
-        (:mod:`mapper.io.fastq_cuda`), or the device's memory does not suffice.
+        The records of each batch, or why the host has to parse all of them.
         """
-        found: list[EncodedReads] | None = self._with_stream(
-            _map_texts, batches, params, stats, model, names_on
+        found: list[EncodedReads] | LeftToHost = self._with_stream(
+            _map_fastq, batches, params, stats, model, names_on
         )
         return found
 
@@ -526,7 +533,7 @@ def _align_at_once(
         try:
             with stats.stage("records"):
                 sizes = [batch.n_reads for batch in batches]
-                texts = upload_texts(space, batches)
+                texts = upload_read_texts(space, batches)
                 return [
                     *_encode(
                         stream, sizes, paired, on_device, texts, seeds, extended, model, params,
@@ -560,38 +567,43 @@ def _encode(
     )  # fmt: skip
 
 
-def _map_texts(
+def _map_fastq(
     stream: StreamWorkspace, give_up: Callable[[], None], batches: Sequence[FastqText],
     params: MapParams, stats: RunStats, model: InsertSizeModel, names_on: NamesOn,
-) -> list[EncodedReads] | None:  # fmt: skip
-    """Run all stages from text to records; None if the host has to parse the text."""
-    space, paired = stream.space, batches[0].paired
-    if NO_RECORDS in space.kept:
-        return None
+) -> list[EncodedReads] | LeftToHost:  # fmt: skip
+    """Run all stages from text to records; leave it to the host if memory does not suffice."""
+    if NO_RECORDS in stream.space.kept:
+        return LeftToHost.NO_RECORDS
     try:
-        with stats.stage("read"):
-            parsed = parse_on_device(space, batches)
-        if parsed is None or parsed.longest > params.longest_short:
-            return None
-        bases, quals, base_offsets, names, name_offsets = parsed.columns
-        with stats.stage("pack"):
-            on_device = pack_on_device(
-                space, bases, base_offsets, parsed.word_offsets, parsed.n_words
-            )
-        longest = max(1, parsed.longest)
-        seeds, found = _find_alignments(stream, on_device, longest, paired, params, stats, model)
-        if parsed.is_odd[0]:
-            return None
-        with stats.stage("records"):
-            sizes = [batch.n_reads for batch in batches]
-            texts = ReadTexts(quals, names, name_offsets)
-            records = _encode(
-                stream, sizes, paired, on_device, texts, seeds, found, model, params, names_on
-            )
+        return _map_fastq_at_once(stream, batches, params, stats, model, names_on)
     except DeviceMemoryError as error:
-        log.info("%s: the host parses the text", error)
-        space.release()
-        return None
+        log.info("%s: the host parses these reads", error)
+    stream.space.release()
+    return LeftToHost.NO_MEMORY
+
+
+def _map_fastq_at_once(
+    stream: StreamWorkspace, batches: Sequence[FastqText], params: MapParams, stats: RunStats,
+    model: InsertSizeModel, names_on: NamesOn,
+) -> list[EncodedReads] | LeftToHost:  # fmt: skip
+    space, paired = stream.space, batches[0].paired
+    with stats.stage("read"):
+        parsed = parse_on_device(space, batches)
+    if parsed is None or parsed.longest > params.longest_short:
+        return LeftToHost.ODD
+    bases, quals, base_offsets, names, name_offsets = parsed.columns
+    with stats.stage("pack"):
+        on_device = pack_on_device(space, bases, base_offsets, parsed.word_offsets, parsed.n_words)
+    longest = max(1, parsed.longest)
+    seeds, found = _find_alignments(stream, on_device, longest, paired, params, stats, model)
+    if parsed.is_odd[0]:
+        return LeftToHost.ODD
+    with stats.stage("records"):
+        sizes = [batch.n_reads for batch in batches]
+        texts = ReadTexts(quals, names, name_offsets)
+        records = _encode(
+            stream, sizes, paired, on_device, texts, seeds, found, model, params, names_on
+        )
     n_bases = np.diff(parsed.ends).tolist()
     return [
         EncodedReads(BatchSize(size, n, paired), made)

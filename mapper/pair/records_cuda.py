@@ -410,7 +410,7 @@ def _place_reads(
     return placements
 
 
-def upload_texts(space: Workspace, batches: Sequence[ReadBatch]) -> ReadTexts:
+def upload_read_texts(space: Workspace, batches: Sequence[ReadBatch]) -> ReadTexts:
     """Copy to the device what only records need of reads; see :func:`upload_reads`.
 
     Raises

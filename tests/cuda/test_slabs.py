@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mapper.cuda.slabs import LARGE, Slabs
+from mapper.cuda.slabs import PIECES_PER_SLAB, Slabs
 from mapper.errors import DeviceMemoryError
 
 SLAB = 1 << 14
@@ -28,7 +28,7 @@ class Memory:
         return np.zeros(n_bytes, np.uint8)
 
 
-@given(st.lists(st.tuples(st.integers(1, SLAB // LARGE), st.integers(0, 3)), max_size=60))
+@given(st.lists(st.tuples(st.integers(1, SLAB // PIECES_PER_SLAB), st.integers(0, 3)), max_size=60))
 def test_pieces_are_apart(steps: list[tuple[int, int]]) -> None:
     memory = Memory(1 << 30)
     slabs = Slabs(memory.allocate, SLAB)
@@ -50,20 +50,20 @@ def test_pieces_are_apart(steps: list[tuple[int, int]]) -> None:
 def test_what_is_given_back_is_taken_first() -> None:
     memory = Memory(1 << 30)
     slabs = Slabs(memory.allocate, SLAB)
-    pieces = [slabs.take(SLAB // LARGE) for _ in range(LARGE)]
+    pieces = [slabs.take(SLAB // PIECES_PER_SLAB) for _ in range(PIECES_PER_SLAB)]
     assert memory.allocated == [SLAB]
     slabs.give_back(pieces[1])
     again = slabs.take(100)
     assert np.shares_memory(again, pieces[1])
     assert len(again) == 256
     assert memory.allocated == [SLAB]
-    slabs.take(SLAB // LARGE)  # there is no room for it any more
+    slabs.take(SLAB // PIECES_PER_SLAB)  # there is no room for it any more
     assert memory.allocated == [SLAB, SLAB]
 
 
 def test_the_smallest_rest_that_fits_is_taken() -> None:
     slabs = Slabs(Memory(1 << 30).allocate, SLAB)
-    small, _, large, _ = (slabs.take(n) for n in (512, 256, 2048, SLAB // LARGE))
+    small, _, large, _ = (slabs.take(n) for n in (512, 256, 2048, SLAB // PIECES_PER_SLAB))
     for piece in (large, small):
         slabs.give_back(piece)
     assert np.shares_memory(slabs.take(400), small)
@@ -73,8 +73,8 @@ def test_the_smallest_rest_that_fits_is_taken() -> None:
 def test_less_memory_than_a_slab_is_enough_for_a_piece() -> None:
     memory = Memory(SLAB + 1024)
     slabs = Slabs(memory.allocate, SLAB)
-    for _ in range(LARGE):
-        slabs.take(SLAB // LARGE)
+    for _ in range(PIECES_PER_SLAB):
+        slabs.take(SLAB // PIECES_PER_SLAB)
     assert len(slabs.take(1000)) == 1024
     assert memory.allocated == [SLAB, 1024]
     with pytest.raises(DeviceMemoryError):

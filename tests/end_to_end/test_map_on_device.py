@@ -25,7 +25,7 @@ from mapper.mapping.job import MapJob, Resume
 from mapper.mapping.memory_plan import STREAM_BYTES_PER_BASE
 from mapper.mapping.pipeline import Run
 from mapper.mapping.session import Session
-from mapper.mapping.stages import EncodedReads
+from mapper.mapping.stages import EncodedReads, LeftToHost
 from mapper.mapping.stats import RunStats
 from mapper.pair.insert_size import model_from
 from mapper.params import BATCH_BASES
@@ -94,11 +94,12 @@ def test_text_is_parsed_there_or_left_to_the_host(
         "lanes": [Lane(tuple(files), r"@RG\tID:a\tSM:s")], "batch_bases": 500, "threads": 1,
         "insert_size": model_from(300.0, 50.0, 100, 500, 1000), "compress_on": HOST,
     }  # fmt: skip
-    parses, made = DeviceStages.map_texts, list[int]()
+    parses, made = DeviceStages.map_fastq, list[int]()
 
-    def noting(self: DeviceStages, *arguments: Any) -> list[EncodedReads] | None:
+    def noting(self: DeviceStages, *arguments: Any) -> list[EncodedReads] | LeftToHost:
         found = parses(self, *arguments)
-        made.append(0 if found is None else sum(batch.size.n_reads for batch in found))
+        left = isinstance(found, LeftToHost)
+        made.append(0 if left else sum(batch.size.n_reads for batch in found))
         return found
 
     def run(name: str, choice: DeviceChoice) -> bytes:
@@ -107,7 +108,7 @@ def test_text_is_parsed_there_or_left_to_the_host(
 
     on_device = DeviceChoice(CUDA, (0,))
     with monkeypatch.context() as patch:
-        patch.setattr(DeviceStages, "map_texts", noting)
+        patch.setattr(DeviceStages, "map_fastq", noting)
         if what == "broken":
             for choice in (DeviceChoice(CPU), on_device):
                 with pytest.raises(InputFormatError, match=r"2\.fq: record 6: \d+ quality"):

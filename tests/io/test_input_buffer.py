@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mapper.errors import DeviceError
+from mapper.errors import DeviceError, ResourceError
 from mapper.io import isal
 from mapper.io.batch_reader import bytes_ahead
 from mapper.io.bgzf import EOF_BLOCK, compress_block, deflater
@@ -168,6 +168,27 @@ def test_an_exception_of_a_part_reaches_the_reader(executors):
         buffer = InputBuffer(Failing(1, len(DATA), 500), 1000, executor)
         with pytest.raises(ZeroDivisionError):
             buffer.unread(10)
+        buffer.close()
+
+
+@pytest.mark.timeout(60)  # for a reader that waits for ever
+@pytest.mark.parametrize("n_blocks", [0, 1, 2])
+def test_no_memory_for_a_block_reaches_the_reader(executors, n_blocks: int) -> None:
+    """Whichever thread has asked for it."""
+    for executor in executors:
+        sizes: list[int] = []
+
+        def memory(n_bytes: int, sizes: list[int] = sizes) -> np.ndarray:
+            sizes.append(n_bytes)
+            if len(sizes) > n_blocks:
+                raise ResourceError("none is left")
+            return np.empty(n_bytes, np.uint8)
+
+        buffer = InputBuffer(Source(1, len(DATA), 500), 300, executor, memory=memory)
+        with pytest.raises(ResourceError, match="none is left"):
+            while True:
+                buffer.unread(300)
+                buffer.take(300)
         buffer.close()
 
 

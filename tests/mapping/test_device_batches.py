@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -25,12 +26,14 @@ from mapper.batch_ops import DeviceResults, ResultSlice, join_offsets, slice_pac
 from mapper.cuda.devices import CUDA, DeviceChoice
 from mapper.errors import InputFormatError, OutputError
 from mapper.io.bam_writer import encode_bam
+from mapper.io.batch_reader import FastqText
 from mapper.io.reads import Lane
 from mapper.mapping import device_batches, pipeline
 from mapper.mapping.prefetch import BatchPrefetcher
 from mapper.mapping.stages import (
     Aligned,
     EncodedReads,
+    LeftToHost,
     LongChained,
     align_reads,
     place_batch,
@@ -40,7 +43,8 @@ from mapper.mapping.stages import (
 from mapper.mapping.stats import RunStats
 from mapper.pair.insert_size import assumed_model, model_from
 from mapper.pair.placement import SURE_MAPQ
-from mapper.pair.records import Names
+from mapper.pair.records import Names, make_names
+from mapper.parallel.pool import PriorityPool
 from mapper.params import DEVICE_BATCH_BASES, LEAST_MEMBER_BASES, MEMBER_BASES, MapParams
 from mapper.seed.pack import pack_reads
 from tests.end_to_end.test_formats_in import import_pairs
@@ -75,7 +79,7 @@ class CpuAsDevice:
         self.n_freed = 0
         self._index = self.host_index = index
 
-    def text_memory(self, n_bytes: int) -> np.ndarray:
+    def input_memory(self, n_bytes: int) -> np.ndarray:
         return np.zeros(n_bytes, np.uint8)
 
     def lock_pages(self, reads: ReadBatch) -> ReadBatch:
@@ -84,7 +88,7 @@ class CpuAsDevice:
     def free_page_locked(self) -> None:
         self.n_freed += 1
 
-    def warm_up(self, reads, params, names_on=None) -> Aligned:
+    def warm_up(self, reads, params, names_on=None, parses_fastq=False) -> Aligned:
         self.align_batches([reads], params, RunStats(), ASSUMED, names_on)
         (share,) = self.align_batches([reads], params, RunStats())
         return Aligned(reads, *share.cut(), False)
@@ -115,13 +119,13 @@ class CpuAsDevice:
             ResultSlice(whole, end - b.n_reads, end) for b, end in zip(batches, ends, strict=True)
         ]
 
-    def map_texts(self, batches, params, stats, model, names_on) -> list[EncodedReads] | None:
+    def map_fastq(self, batches, params, stats, model, names_on) -> list[EncodedReads] | LeftToHost:
         try:
             reads = [by_host(text) for text in batches]
         except InputFormatError:
-            return None
+            return LeftToHost.ODD
         if max(np.diff(batch.base_offsets).max() for batch in reads) > params.longest_short:
-            return None
+            return LeftToHost.ODD
         self.n_texts += len(batches)
         self.group_sizes.append(len(batches))
         self.n_encoded += len(batches)
@@ -211,27 +215,75 @@ def test_a_device_makes_the_records_of_lanes(world, as_device, monkeypatch, tmp_
     assert set(as_device[-1].read_groups) == {b"", b"a", b"bb"}  # none to compile
 
 
-def test_once_a_device_has_left_text_the_host_parses(
-    world, as_device, monkeypatch, tmp_path
+@pytest.mark.parametrize("why", [*LeftToHost])
+def test_text_that_a_device_leaves_is_parsed_by_the_host(
+    world, as_device, monkeypatch, tmp_path, caplog, why: LeftToHost
 ) -> None:
+    """And so is what follows, unless there was no memory for one group."""
+    caplog.set_level("INFO")
     monkeypatch.setattr(device_batches, "MEMBER_BASES", 6_000)
     monkeypatch.setattr(pipeline, "ESTIMATION_PAIRS", 100)
     map_to(world.index, tmp_path / "cpu.bam", world.first, world.second)
-    takes, calls = CpuAsDevice.map_texts, [0]
+    takes, calls = CpuAsDevice.map_fastq, [0]
 
-    def leaving(*arguments) -> list[EncodedReads] | None:
+    def leaving(*arguments) -> list[EncodedReads] | LeftToHost:
         calls[0] += 1
-        return takes(*arguments) if calls[0] == 1 else None
+        return takes(*arguments) if calls[0] == 1 else why
 
-    monkeypatch.setattr(CpuAsDevice, "map_texts", leaving)
+    monkeypatch.setattr(CpuAsDevice, "map_fastq", leaving)
     map_to(
         world.index, tmp_path / "x.bam", world.first, world.second, threads=2,
         batch_bases=12_000, device=DeviceChoice(CUDA, (0,)),
     )  # fmt: skip
     assert (tmp_path / "x.bam").read_bytes() == (tmp_path / "cpu.bam").read_bytes()
     assert as_device[-1].n_texts == 2  # those of the first group
-    # Groups that had been submitted as text by then are tried, and no more.
-    assert 2 <= calls[0] < as_device[-1].n_encoded // 2
+    n_groups = as_device[-1].n_encoded // 2
+    if why is LeftToHost.NO_MEMORY:
+        assert calls[0] == n_groups - 1  # all but that of the first batch, and that to compile
+    else:  # those that had been submitted as text by then
+        assert 2 <= calls[0] < n_groups - 1
+    said = [r.message for r in caplog.records if "the host parses the reads" in r.message]
+    assert said == [f"the host parses the reads: {why.value}"] * (why is not LeftToHost.NO_MEMORY)
+
+
+def test_what_the_host_parses_is_not_kept_as_text(world, as_device) -> None:
+    pool = PriorityPool(1)
+    backend = device_batches.CudaBackend(
+        cast(Any, CpuAsDevice(world.index, 0)), MapParams(), RunStats()
+    )
+    backend._pool, backend._size = pool, 2  # so that the group waits for another batch
+    text = np.zeros(1000, np.uint8)
+    kept = weakref.ref(text)
+    reads = batch_of(["ACGT"])
+    backend.submit(partial(lambda _text: reads, text), None, lambda aligned: aligned)
+    del text
+    backend._open[0].parsed.result()
+    pool.shutdown()
+    assert kept() is None
+
+
+def test_lanes_have_groups_of_their_own(world, as_device) -> None:
+    """Text of other read groups, or other files, and what the host parses."""
+    pool = PriorityPool(1)
+    backend = device_batches.CudaBackend(
+        cast(Any, CpuAsDevice(world.index, 0)), MapParams(), RunStats()
+    )
+    backend._pool, backend._size = pool, 100
+    backend.enable_records(make_names(world.index.contigs, ""), True)
+    text = np.zeros(9, np.uint8)
+    texts = [
+        FastqText((text,), 1, False, b"a"), FastqText((text,), 1, False, b"a"),
+        FastqText((text,), 1, False, b"b"), FastqText((text,), 2, True, b"b"),
+        FastqText((text, text), 1, True, b"b"), None, None,
+    ]  # fmt: skip
+    for batch in texts:
+        backend.submit(lambda: batch_of(["ACGT"]), ASSUMED, lambda aligned: aligned, batch)
+    backend.flush()
+    groups = [backend._ready.get_nowait() for _ in range(5)]
+    assert [len(group.members) for group in groups] == [2, 1, 1, 1, 2]
+    assert [group.members[0].text is None for group in groups] == [False] * 4 + [True]
+    assert backend._ready.empty()
+    pool.shutdown()
 
 
 def test_a_device_that_loses_a_record_is_found_out(world, as_device, monkeypatch, tmp_path) -> None:

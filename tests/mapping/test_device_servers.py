@@ -17,6 +17,7 @@ from mapper.mapping.device_io import HOST
 from mapper.mapping.job import MapJob
 from mapper.mapping.pipeline import map_reads
 from mapper.mapping.session import Session
+from mapper.mapping.stages import LeftToHost
 from mapper.pair.insert_size import model_from
 from mapper.sorting.options import MarkOptions, SortOptions
 from tests.helpers.mapping_runs import DATA, build_index, map_to
@@ -73,14 +74,14 @@ def map_in(session: Session, output: Path, *reads: str, **options: Any):
 @pytest.mark.parametrize("sort", [None, SORTED], ids=["unsorted", "sorted"])
 def test_the_file_is_that_of_the_cpu(device, phix, pairs, tmp_path, monkeypatch, sort) -> None:
     """The index is one of this process here, which has no path to name."""
-    map_texts, texts = device_servers.DeviceServers.map_texts, list[bool]()
+    map_fastq, texts = device_servers.DeviceServers.map_fastq, list[bool]()
 
     def noting(*arguments: Any) -> Any:
-        found = map_texts(*arguments)
-        texts.append(found is not None)
+        found = map_fastq(*arguments)
+        texts.append(not isinstance(found, LeftToHost))
         return found
 
-    monkeypatch.setattr(device_servers.DeviceServers, "map_texts", noting)
+    monkeypatch.setattr(device_servers.DeviceServers, "map_fastq", noting)
     model = None if sort is None else model_from(300.0, 50.0, 100, 500, 1000)
     options = {"sort": sort, "insert_size": model}
     map_to(phix, tmp_path / "cpu.bam", *pairs, **options)

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from mapper.io.batch_reader import FastqText, RawBatch
-from mapper.mapping.pipeline import _parse_until, _Parsing
+from mapper.mapping.pipeline import _BatchAhead, _take_until
 from mapper.mapping.prefetch import AHEAD, BatchPrefetcher
 from mapper.parallel.pool import MAP, PriorityPool
 
@@ -138,12 +138,12 @@ def test_take_raises_if_the_pool_has_dropped_the_task(pool: PriorityPool) -> Non
 # --- parsing ahead, while the first batches are aligned ---
 
 
-def run_of(pool: PriorityPool, parsed: list[int], takes_text: bool = False) -> Any:
+def run_of(pool: PriorityPool, parsed: list[int], parses_fastq: bool = False) -> Any:
     def parse(raw: RawBatch) -> int:
         parsed.append(raw.n_reads)
         return raw.n_reads
 
-    backend = SimpleNamespace(takes_text=takes_text)
+    backend = SimpleNamespace(parses_fastq=parses_fastq)
     return SimpleNamespace(pool=pool, parse=parse, backend=backend)
 
 
@@ -151,7 +151,7 @@ def test_batches_are_parsed_while_others_are_awaited_but_not_for_ever(pool: Prio
     source, parsed = Input(20), list[int]()
     batches = BatchPrefetcher(pool, source.cut)
     never: Future[None] = Future()
-    ahead = _parse_until(run_of(pool, parsed), batches, [never], 6)
+    ahead = _take_until(run_of(pool, parsed), batches, [never], 6)
     assert [cast(int, parsing.result()) for parsing in ahead] == list(range(1, 7))
     assert sorted(parsed) == list(range(1, 7))  # each once
     assert taken(batches) == list(range(7, 21))
@@ -161,13 +161,13 @@ def test_nothing_is_parsed_when_none_is_awaited(pool: PriorityPool) -> None:
     done: Future[None] = Future()
     done.set_result(None)
     batches = BatchPrefetcher(pool, Input(3).cut)
-    assert _parse_until(run_of(pool, []), batches, [done], 6) == []
+    assert not _take_until(run_of(pool, []), batches, [done], 6)
     assert taken(batches) == [1, 2, 3]
 
 
 def test_parsing_ahead_ends_with_the_input(pool: PriorityPool) -> None:
     batches = BatchPrefetcher(pool, Input(2).cut)
-    ahead = _parse_until(run_of(pool, []), batches, [Future()], 6)
+    ahead = _take_until(run_of(pool, []), batches, [Future()], 6)
     assert len(ahead) == 2 and batches.ended
 
 
@@ -178,7 +178,7 @@ def test_who_needs_a_batch_parses_it_if_no_thread_has_begun() -> None:
     busy = workers.submit(MAP, lambda: (begun.set(), go_on.wait()))
     assert begun.wait(60)
     parsed: list[int] = []
-    parsing = _Parsing(run_of(workers, parsed), RawBatch(5, 0, lambda: pytest.fail("not so")))
+    parsing = _BatchAhead(run_of(workers, parsed), RawBatch(5, 0, lambda: pytest.fail("not so")))
     assert cast(int, parsing.result()) == 5
     go_on.set()
     busy.result()
@@ -187,13 +187,18 @@ def test_who_needs_a_batch_parses_it_if_no_thread_has_begun() -> None:
 
 
 def test_text_for_a_device_is_parsed_only_if_it_is_needed(pool: PriorityPool) -> None:
-    """A backend that takes text gets it; of one that does not, tasks parse the batches."""
+    """A backend that parses text gets it; of one that does not, tasks parse the batches."""
     raw = RawBatch(5, 0, lambda: pytest.fail("not so"), FastqText((), 5, False))
-    for takes_text in (True, False):
-        parsed = list[int]()
-        parsing = _Parsing(run_of(pool, parsed, takes_text), raw)
-        assert (parsing.text is raw.text) == takes_text
-        if takes_text:
+    for parses_fastq in (True, False):
+        parsed, given = list[int](), list[Any]()
+        run = run_of(pool, parsed, parses_fastq)
+        run.backend.submit = lambda *arguments, to=given: to.append(arguments)
+        batch = _BatchAhead(run, raw)
+        batch.submit(cast(Any, "model"), cast(Any, "finish"))
+        ((parse, model, finish, text),) = given
+        assert (model, finish) == ("model", "finish")
+        assert text is (raw.text if parses_fastq else None)
+        if parses_fastq:
             assert parsed == []
-        assert parsing.result() == 5
+        assert parse() == 5
         assert parsed == [5]
