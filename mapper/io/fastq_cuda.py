@@ -111,7 +111,7 @@ def _ends_in(words, i, n_bytes):
 
 
 @kernel(128)
-def _count_lines(words, n_bytes, n_tiles, counts):
+def _count_line_ends(words, n_bytes, n_tiles, counts):
     """Count the line ends of a tile, one a warp."""
     thread = cuda.grid(1)
     tile, lane = thread // WARP, thread % WARP
@@ -297,7 +297,7 @@ def _find_line_ends(space: Workspace, texts: Sequence[np.ndarray], n: int) -> tu
     line_ends = space.device("fastq.line_ends", n, np.int64)
     n_tiles = -(-n_bytes // (8 * TILE))
     counts = space.device("fastq.counts", n_tiles, np.int32)
-    _count_lines.launch(n_tiles * WARP, space.stream, words, n_bytes, n_tiles, counts)
+    _count_line_ends.launch(n_tiles * WARP, space.stream, words, n_bytes, n_tiles, counts)
     before = offsets_of(space, "fastq.lines", counts, n_tiles)
     _find_lines.launch(n_tiles * WARP, space.stream, words, n_bytes, n_tiles, before, line_ends)
     return text, line_ends, before

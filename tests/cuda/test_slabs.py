@@ -90,23 +90,21 @@ def test_large_arrays_are_not_for_slabs(slab_bytes: int) -> None:
 
 
 @pytest.mark.gpu
-def test_arrays_of_a_workspace_keep_apart_while_they_grow() -> None:
-    from mapper.cuda.api import device_context
+def test_arrays_of_a_workspace_keep_apart_while_they_grow(device) -> None:
     from mapper.cuda.memory import Workspace
 
-    with device_context(0):
-        space = Workspace(slab_bytes=1 << 20)
-        rng = np.random.default_rng(1)
-        expected: dict[str, np.ndarray] = {}
-        for _ in range(60):
-            name = f"column {rng.integers(6)}"
-            n = int(rng.integers(1, 60_000))  # of which the largest have memory of their own
-            expected[name] = rng.integers(0, 1 << 40, n)
-            space.upload(name, expected[name])
-            space.synchronize()
-        for name, column in expected.items():
-            there = space.device(name, len(column), np.int64)
-            found = space.download(name, there)
-            space.synchronize()
-            assert np.array_equal(found, column)
-        space.release()
+    space = Workspace(slab_bytes=1 << 20)
+    rng = np.random.default_rng(1)
+    expected: dict[str, np.ndarray] = {}
+    for _ in range(60):
+        name = f"column {rng.integers(6)}"
+        n = int(rng.integers(1, 60_000))  # of which the largest have memory of their own
+        expected[name] = rng.integers(0, 1 << 40, n)
+        space.upload(name, expected[name])
+        space.synchronize()
+    for name, column in expected.items():
+        there = space.device(name, len(column), np.int64)
+        found = space.download(name, there)
+        space.synchronize()
+        assert np.array_equal(found, column)
+    space.release()

@@ -21,13 +21,11 @@ pytestmark = pytest.mark.gpu
 LETTERS = "ACGTacgtNRYKMSWBVDHUu."
 
 
-@pytest.fixture(scope="module")
-def space():
-    from mapper.cuda.api import device_context
+@pytest.fixture
+def space(device):
     from mapper.cuda.memory import Workspace
 
-    with device_context(0):
-        yield Workspace()
+    return Workspace()
 
 
 def record(name: str, bases: str, quals: str, plus: str = "") -> str:

@@ -146,6 +146,19 @@ def bgzf():
     yield _bring_together, [U1, I8, NUMBER, U1]
 
 
+def fastq():
+    from mapper.io import fastq_cuda
+
+    lines = types.NamedTuple([U1, I8, I8, array(np.int64, 2), NUMBER], fastq_cuda._Lines)
+    measured = types.NamedTuple([I8, I8, I8, I4, I4, I4], fastq_cuda._Measured)
+    read = types.NamedTuple([U1, U1, I8, U1, I8], fastq_cuda.ParsedColumns)
+    yield fastq_cuda._count_line_ends, [U8, NUMBER, NUMBER, I4]
+    yield fastq_cuda._find_lines, [U8, NUMBER, NUMBER, I8, I8]
+    yield fastq_cuda._measure, [NUMBER, type_of(True), lines, measured, I8]
+    yield fastq_cuda._copy_reads, [NUMBER, U1, measured, read, I8]
+    yield fastq_cuda._sum_up, [NUMBER, NUMBER, *[I8] * 9]
+
+
 def pairwise():
     from mapper.align.affine.cuda_general import AffineSpace, extension_kernel
     from mapper.align.cuda.retry import DevicePairs, DeviceResults
@@ -168,7 +181,15 @@ def pairwise():
 @pytest.mark.medium
 @pytest.mark.parametrize(
     "kernels",
-    [seeding_and_chaining, long_reads, pieces_of_long_reads, index_and_kmers, bgzf, pairwise],
+    [
+        seeding_and_chaining,
+        long_reads,
+        pieces_of_long_reads,
+        index_and_kmers,
+        bgzf,
+        fastq,
+        pairwise,
+    ],
 )
 def test_kernels_keep_everything_in_registers(kernels) -> None:
     require_compiler()
