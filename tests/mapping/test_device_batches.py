@@ -220,7 +220,7 @@ def test_text_that_a_device_leaves_is_parsed_by_the_host(
     world, as_device, monkeypatch, tmp_path, caplog, why: LeftToHost
 ) -> None:
     """And so is what follows, unless there was no memory for one group."""
-    caplog.set_level("INFO")
+    caplog.set_level("INFO", "mapper")
     monkeypatch.setattr(device_batches, "MEMBER_BASES", 6_000)
     monkeypatch.setattr(pipeline, "ESTIMATION_PAIRS", 100)
     map_to(world.index, tmp_path / "cpu.bam", world.first, world.second)
