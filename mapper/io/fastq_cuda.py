@@ -165,7 +165,7 @@ def _measure_record(text, line_ends, line, row, measured):
     end, bases_end = line_ends[line], line_ends[line + 1]
     plus_end, quals_end = line_ends[line + 2], line_ends[line + 3]
     measured.n_bases[row] = measured.n_name[row] = measured.n_words[row] = 0
-    # Their number is checked behind this kernel: a line end that is missing may have any value.
+    # Their number is only checked after this kernel: a line end that is missing has any value.
     if start < 0 or start >= n_bytes or quals_end >= n_bytes:
         return False, start, start, np.int64(0)
     name = start + 1
@@ -253,7 +253,7 @@ def _copy_reads(n_reads, text, measured, read, is_odd):
         phred = np.int64(text[quals + i]) - FIRST_PHRED
         if code == NOT_A_BASE or phred < 0 or phred > MAX_PHRED:
             is_odd[0] = 1
-            code, phred = AMBIGUOUS, 0  # until that is known, the reads are looked for
+            code, phred = AMBIGUOUS, 0  # valid ones, as the reads are seeded before that is known
         read.bases[base_at + i] = code
         read.quals[base_at + i] = phred
     name, name_at = measured.name[row], read.name_offsets[row]

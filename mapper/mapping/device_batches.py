@@ -214,7 +214,7 @@ class CudaBackend(Backend):
         return member.result
 
     def _kind_of(self, text: FastqText) -> tuple[Any, ...] | None:
-        """Return what the text of a group has in common; None if the host is to parse this one."""
+        """Return layout and read group of a batch's text; None if the host has to parse it."""
         # With two read groups each record gets both.
         if not self.parses_fastq or (text.read_group and self._has_group):
             return None

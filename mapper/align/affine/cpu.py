@@ -354,7 +354,7 @@ class Usual(NamedTuple):
 
 @core
 def _usual_after(usual, penalty, symbols):
-    """Return what is usual after one more pair, given its penalty and the symbols of both sides."""
+    """Update mean and deviation with a pair's penalty and the symbols of both its sequences."""
     penalty = penalty * _USUAL_SYMBOLS // symbols
     if usual.penalty == 0:
         return Usual(penalty, penalty // _ERROR_OF_FIRST_ROWS)
