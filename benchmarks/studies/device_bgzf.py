@@ -19,7 +19,7 @@ import numpy as np
 
 from mapper.cuda import nvcomp
 from mapper.io import bgzf, bgzf_cuda
-from mapper.io.bgzf_reader import PLAIN_END, BlocksPart, find_blocks
+from mapper.io.bgzf_reader import PLAIN_END, BlocksPart, block_table, find_blocks
 
 N_RECORDS = 220_000
 LEVELS = (0, 1, 4)
@@ -77,7 +77,7 @@ def inflate_rows(codec: nvcomp.Nvcomp, data: bytes) -> None:
     packed = np.frombuffer(bytes(bgzf.compressor(1)([memoryview(data)])), np.uint8)
     print(f"\nISA-L's level 1: ratio {len(data) / len(packed):.3f}\n")
     print("| blocks | streams | GB/s |\n|---|---|---|")
-    table = np.empty((len(data) // bgzf.BLOCK_BYTES + 1, 5), np.int64)
+    table = block_table(len(data) // bgzf.BLOCK_BYTES + 1)
     n_found, _ = find_blocks(packed, 0, len(packed), len(data), table)
     for blocks, streams in INFLATING:
         opened = bgzf_cuda.Streams(streams, blocks)

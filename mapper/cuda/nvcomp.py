@@ -104,7 +104,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
 
 
 class Nvcomp:
-    """The functions of nvCOMP that BGZF needs; raw deflate streams, chunks of at most 64 kB.
+    """The functions of nvCOMP that BGZF needs; raw deflate streams.
 
     Methods queue their work on a stream of the current device. Arrays are 1-D device arrays;
     addresses (of chunks) and sizes (bytes) are int64, statuses int32, 0 for success.
@@ -167,7 +167,7 @@ class Nvcomp:
         self, n: int, chunk_bytes: int, level: int, data: Any, sizes: Any, work: Any, out: Any,
         out_sizes: Any, statuses: Any, stream: Any,
     ) -> None:  # fmt: skip
-        """Compress chunks; any alignment of `data`, 8 bytes of `out`.
+        """Compress chunks of at most 64 kB; any alignment of `data`, 8 bytes of `out`.
 
         Parameters
         ----------

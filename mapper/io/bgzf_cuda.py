@@ -52,6 +52,7 @@ from mapper.io.bgzf import (
     spans_of,
 )
 from mapper.io.bgzf_reader import (
+    DEVICE_BLOCK_BYTES,
     END,
     N_LINES,
     PLAIN_END,
@@ -204,7 +205,7 @@ class _Deflating(_Lane):
         work, self._slot_bytes = codec.deflate_sizes(most_blocks, BLOCK_BYTES, level)
         most = most_blocks * BLOCK_BYTES
         space = self._space
-        self._plain = space.pinned("plain", most, np.uint8)
+        self._most_bytes = most
         self._data = self._array("data", most, np.uint8)
         slots = self._array("slots", most_blocks * self._slot_bytes, np.uint8)
         self._blocks = self._array("blocks", most_blocks * MAX_BLOCK, np.uint8)
@@ -241,8 +242,12 @@ class _Deflating(_Lane):
         at_once = np.zeros(len(spans), np.bool_)
         if not isinstance(pieces, Spans):
             find_page_locked(spans, _LEAST_FETCHED, at_once)
+        # Memory is locked when the first large group needs it: runs begin sooner.
+        is_small = int(spans[:, 1].sum()) <= _LEAST_FETCHED
+        n_staged = _LEAST_FETCHED if is_small else self._most_bytes
+        staged = self._space.pinned("plain", n_staged, np.uint8)
         starts = np.empty(most + 1, np.int64)
-        n = int(copy_spans(spans, at_once, self._plain, starts))
+        n = int(copy_spans(spans, at_once, staged, starts))
         sizes = np.diff(starts[: n + 1])
         np.add(starts[:n], address_of(self._data), out=self._host_spans[:n])
         self._host_spans[most : most + n] = sizes
@@ -251,11 +256,11 @@ class _Deflating(_Lane):
             at = 0
             for piece, is_fetched in zip(pieces, at_once.tolist(), strict=True):
                 end = at + len(piece)
-                source = np.frombuffer(piece, np.uint8) if is_fetched else self._plain[at:end]
+                source = np.frombuffer(piece, np.uint8) if is_fetched else staged[at:end]
                 self._calls.copy_in(self._data, at, source)
                 at = end
         else:
-            self._calls.copy_in(self._data, 0, self._plain[: starts[n]])
+            self._calls.copy_in(self._data, 0, staged[: starts[n]])
         return n, sizes
 
     def run(self, pieces: Pieces) -> memoryview:
@@ -295,9 +300,9 @@ class _Inflating(_Lane):
         self._packed = self._space.pinned("packed", most, np.uint8)
         self._data = self._array("data", most, np.uint8)
         # A damaged body may be read beyond its end.
-        self._aligned = self._array("aligned", most + MAX_BLOCK, np.uint8)
+        self._aligned = self._array("aligned", most + DEVICE_BLOCK_BYTES, np.uint8)
         self._plain = self._array("plain", most, np.uint8)
-        work = codec.inflate_bytes(most_blocks, MAX_BLOCK)
+        work = codec.inflate_bytes(most_blocks, DEVICE_BLOCK_BYTES)
         self._work = self._array("work", max(work, 8), np.uint8)
         self._reserve(
             most_blocks, "sizes", "starts", "places", "rooms", "found sizes", "statuses",
@@ -338,7 +343,7 @@ class _Inflating(_Lane):
             n, space.upload("bodies", places + address_of(self._aligned)), body_sizes, self._work,
             plain, rooms, found_sizes, statuses, space.stream,
         )  # fmt: skip
-        self._codec.crc32(n, MAX_BLOCK, plain, rooms, found_checksums, space.stream)
+        self._codec.crc32(n, int(n_plain.max()), plain, rooms, found_checksums, space.stream)
         n_lines = None
         if any(part.count_lines for part in parts):
             counts = space.upload("n_lines", np.zeros(n, np.int64))
@@ -434,7 +439,7 @@ class DeviceInflater(_Lanes[_Inflating]):
             return page_locked(n_bytes, np.dtype(np.uint8))
 
     def decompress(self, parts: Sequence[BlocksPart]) -> list[Done]:
-        """Decompress parts of at most ``most_blocks`` blocks in all; return what came of each."""
+        """Decompress parts of at most ``most_blocks`` ``n_device_blocks``; see the protocol."""
         return self._run_on(self._idle.get(), parts)
 
     def decompress_if_idle(self, parts: Sequence[BlocksPart]) -> list[Done] | None:

@@ -1,7 +1,8 @@
 """Read BGZF: find blocks by their sizes and decompress them by several threads.
 
 A block gives its compressed and its plain size. So the position of each in the caller's buffer is
-known before any is decompressed, and threads write there without waiting for each other.
+known before any is decompressed, and threads write there without waiting for each other. Members
+of other gzip files are blocks, too, where they can be found (:mod:`mapper.io.gzip_members`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -40,29 +42,47 @@ without a further task that would wait for the GIL."""
 HEAD_BYTES = 18
 """Bytes of a block's header without other extra fields."""
 
-_MAX_BLOCK = 1 << 16
+MAX_PLAIN = 1 << 16
+"""Plain bytes of a block at most."""
+
+DEVICE_BLOCK_BYTES = 4 * MAX_PLAIN
+"""Plain bytes of a block that a device decompresses, at most. An H200 takes 11 ms for that many, at
+23 MB/s, however few or many blocks there are up to some thousand: in memory for some hundred blocks
+of BGZF it has enough of these, and with a few large members it would be slower than a thread."""
+
+_TASK_BYTES = BLOCKS_PER_TASK * MAX_PLAIN
 _MAX_PLANNED = 1 << 12  # blocks
 _MAGIC = b"\x1f\x8b\x08\x04"
 _FIXED_HEADER = 12
 _TRAILER = struct.Struct("<II")
-_TRAILER_BYTES = _TRAILER.size
+TRAILER_BYTES = _TRAILER.size
+"""Of a block: checksum and plain size."""
+
 _B, _C = b"BC"
 
-FOUND, MORE, NOT_BGZF, BAD_LENGTH = range(4)
-"""Why the search for blocks ended: room or table are full; the bytes end; no BGZF block follows;
-its plain size is impossible."""
+FOUND, MORE, NO_BLOCK, BAD_LENGTH = range(4)
+"""Why the search for blocks ended: room or table are full; the bytes end; no block follows; its
+plain size is impossible."""
 
-START, END, PLAIN_START, PLAIN_END, N_LINES = range(5)
-"""Columns of a table of blocks: bounds of each in the compressed and in the plain bytes, and its
-line ends, if they are counted."""
+START, BODY, END, PLAIN_START, PLAIN_END, N_LINES = range(6)
+"""Columns of a table of blocks: start of each in the compressed bytes, of its body there, and its
+end; bounds in the plain bytes; its line ends, if they are counted."""
 
 
-class NotBgzfError(Exception):
-    """The next bytes of the stream are no BGZF block; ``rest`` holds those that were read."""
+class NoBlockError(Exception):
+    """The next bytes of the stream are no block; ``rest`` holds those that were read."""
 
     def __init__(self, rest: bytes) -> None:
-        super().__init__("not a BGZF block")
+        super().__init__("no block")
         self.rest = rest
+
+
+class ReadAgainError(Exception):
+    """What was taken for blocks from ``place`` on is none: one thread has to read on from there."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__("no blocks")
+        self.place = place
 
 
 class Done(NamedTuple):
@@ -83,10 +103,32 @@ class BlocksPart:
     count_lines: bool
     explain: Callable[[Exception], Exception] = lambda error: error
     """Returns the user's error for one of BLOCK_ERRORS."""
+    origin: Place | None = None
+    """Of the first bytes of `data` and of `buffer`, if what was found may be no blocks; an error
+    then is ReadAgainError."""
+
+    @property
+    def n_device_blocks(self) -> int:
+        """Blocks of BGZF, at most, that take as much memory; 0 if a block is too large for devices.
+
+        See :data:`DEVICE_BLOCK_BYTES`.
+        """
+        bounds = self.blocks[:, PLAIN_END] - self.blocks[:, PLAIN_START]
+        if bounds.max() > DEVICE_BLOCK_BYTES:
+            return 0
+        packed = int(self.blocks[-1, END] - self.blocks[0, START])
+        return max(len(self.blocks), -(-max(int(bounds.sum()), packed) // MAX_PLAIN))
 
     def __call__(self) -> Done:
         done = _decompress(self.data, self.blocks, self.buffer, self.count_lines)
-        return done if done.error is None else done._replace(error=self.explain(done.error))
+        if done.error is None:
+            return done
+        if self.origin is None:
+            return done._replace(error=self.explain(done.error))
+        row = int(np.searchsorted(self.blocks[:, PLAIN_START], done.plain_end))
+        packed = self.origin.packed + int(self.blocks[row, START])
+        place = Place(self.origin.plain + done.plain_end, packed)
+        return done._replace(error=ReadAgainError(place))
 
 
 class Inflater(Protocol):
@@ -152,7 +194,7 @@ def block_size(data, at, end):
             if field + 6 > extra_end:
                 return -1
             size = get16(data, field + 4) + 1
-            return size if size > extra_end - at + _TRAILER_BYTES else -1
+            return size if size > extra_end - at + TRAILER_BYTES else -1
         field += 4 + length
     return -1
 
@@ -168,26 +210,27 @@ def find_blocks(data, at, end, room, blocks):
     room
         Limit of plain bytes; the first block may exceed it.
     blocks
-        Table to be written, int64 (n, 4 or more): START, END, PLAIN_START, PLAIN_END.
+        Table to be written (:func:`block_table`), but for N_LINES.
 
     Returns
     -------
-    Number of blocks found; FOUND, MORE, NOT_BGZF or BAD_LENGTH.
+    Number of blocks found; FOUND, MORE, NO_BLOCK or BAD_LENGTH.
     """
     n = 0
     plain = np.int64(0)
     while n < len(blocks):
         size = block_size(data, at, end)
         if size < 0:
-            return n, NOT_BGZF
+            return n, NO_BLOCK
         if size == 0 or at + size > end:
             return n, MORE
         length = get32(data, at + size - 4) & 0xFFFFFFFF
-        if length > _MAX_BLOCK:
+        if length > MAX_PLAIN:
             return n, BAD_LENGTH
         if n > 0 and plain + length > room:
             return n, FOUND
         blocks[n, START], blocks[n, END] = at, at + size
+        blocks[n, BODY] = at + _FIXED_HEADER + get16(data, at + 10)
         blocks[n, PLAIN_START], blocks[n, PLAIN_END] = plain, plain + length
         n += 1
         at += size
@@ -205,10 +248,9 @@ def find_bodies(data, blocks):
     """
     bodies = np.empty((len(blocks), 4), np.int64)
     for i in range(len(blocks)):
-        start, end = blocks[i, START], blocks[i, END]
-        body = start + _FIXED_HEADER + get16(data, start + 10)
-        bodies[i, 0], bodies[i, 1] = body, end - _TRAILER_BYTES - body
-        bodies[i, 2] = get32(data, end - _TRAILER_BYTES) & 0xFFFFFFFF
+        body, end = blocks[i, BODY], blocks[i, END]
+        bodies[i, 0], bodies[i, 1] = body, end - TRAILER_BYTES - body
+        bodies[i, 2] = get32(data, end - TRAILER_BYTES) & 0xFFFFFFFF
         bodies[i, 3] = blocks[i, PLAIN_END] - blocks[i, PLAIN_START]
     return bodies
 
@@ -261,7 +303,18 @@ def decompress_blocks(
 
 def block_table(n: int) -> np.ndarray:
     """Return a table with room for ``n`` blocks (int64), to be filled by :func:`find_blocks`."""
-    return np.empty((n, 5), np.int64)
+    return np.empty((n, 6), np.int64)
+
+
+def _bounds_of_tasks(blocks: np.ndarray) -> list[int]:
+    """Return the bounds of the rows that a task decompresses: as many bytes as BLOCKS_PER_TASK."""
+    ends = blocks[:, PLAIN_END]
+    bounds = [0]
+    while bounds[-1] < len(blocks):
+        first = bounds[-1]
+        of_bytes = int(np.searchsorted(ends, blocks[first, PLAIN_START] + _TASK_BYTES, "right"))
+        bounds.append(max(min(of_bytes, first + BLOCKS_PER_TASK), first + 1))
+    return bounds
 
 
 def _decompress(
@@ -281,14 +334,13 @@ def _decompress(
 def _decompress_compiled(data, blocks, out, work, count_lines):
     """Decompress blocks into `out`; return how many come before the first damaged one."""
     for i in range(len(blocks)):
-        start, end = blocks[i, START], blocks[i, END]
+        body, end = blocks[i, BODY], blocks[i, END]
         plain_start, plain_end = blocks[i, PLAIN_START], blocks[i, PLAIN_END]
-        body = start + _FIXED_HEADER + get16(data, start + 10)
-        n_bytes = end - _TRAILER_BYTES - body
+        n_bytes = end - TRAILER_BYTES - body
         plain, n_plain = out.ctypes.data + plain_start, plain_end - plain_start
         if not isal.inflate(data.ctypes.data + body, n_bytes, work, plain, n_plain):
             return i
-        if isal.crc32(plain, n_plain) != get32(data, end - _TRAILER_BYTES) & 0xFFFFFFFF:
+        if isal.crc32(plain, n_plain) != get32(data, end - TRAILER_BYTES) & 0xFFFFFFFF:
             return i
         if count_lines:
             blocks[i, N_LINES] = line_ends(out[plain_start:plain_end])
@@ -297,12 +349,10 @@ def _decompress_compiled(data, blocks, out, work, count_lines):
 
 def _decompress_singly(data: memoryview, blocks: list[list[int]], buffer: memoryview) -> Done:
     """Decompress blocks by isal's Python functions, which name the damage."""
-    for start, end, plain_start, plain_end in blocks:
-        extra = int.from_bytes(data[start + 10 : start + 12], "little")
-        body = data[start + _FIXED_HEADER + extra : end - _TRAILER.size]
+    for _, body, end, plain_start, plain_end in blocks:
         crc, length = _TRAILER.unpack_from(data, end - _TRAILER.size)
         try:
-            plain = isal_zlib.decompress(body, -15, length or 1)
+            plain = isal_zlib.decompress(data[body : end - _TRAILER.size], -15, length or 1)
             if len(plain) != length:
                 raise gzip.BadGzipFile("the length of a block differs")
             if isal_zlib.crc32(plain) != crc:
@@ -310,10 +360,10 @@ def _decompress_singly(data: memoryview, blocks: list[list[int]], buffer: memory
         except BLOCK_ERRORS as error:
             return Done(plain_start, error)
         buffer[plain_start:plain_end] = plain
-    return Done(blocks[-1][3], None)
+    return Done(blocks[-1][PLAIN_END], None)
 
 
-class BgzfStream:
+class BlockStream:
     """The plain bytes of a BGZF stream.
 
     Parameters
@@ -327,6 +377,9 @@ class BgzfStream:
     start
         Place of the file at which `raw` stands.
     """
+
+    are_certain = True
+    """What is found as blocks is such."""
 
     def __init__(
         self, raw: Any, executor: Executor | None = None, read_bytes: int = READ_BYTES,
@@ -357,8 +410,9 @@ class BgzfStream:
             If the stream ends inside a block.
         gzip.BadGzipFile, isal_zlib.error
             If a block is damaged.
-        NotBgzfError
-            If another kind of gzip member follows; none of its bytes have been returned.
+        NoBlockError
+            If something else follows, as another kind of gzip member; none of its bytes have been
+            returned.
         """
         step = self.begin(buffer)
         return self._finish(step) if step.parts else step.n_bytes
@@ -394,20 +448,26 @@ class BgzfStream:
         """Return the parts that decompress planned blocks, and move past these."""
         if self.places is not None:
             self.places.append(Place(self._n_planned, self._packed_at + int(blocks[0, START])))
+        origin = None if self.are_certain else Place(self._n_planned, self._packed_at)
         self._n_planned += int(blocks[-1, PLAIN_END])
-        groups = [blocks[i : i + BLOCKS_PER_TASK] for i in range(0, len(blocks), BLOCKS_PER_TASK)]
         self._at = int(blocks[-1, END])
         self.last_block_empty = bool(blocks[-1, PLAIN_START] == blocks[-1, PLAIN_END])
-        return [BlocksPart(self._packed, group, buffer, self.count_lines) for group in groups]
+        return [
+            BlocksPart(self._packed, blocks[first:last], buffer, self.count_lines, origin=origin)
+            for first, last in pairwise(_bounds_of_tasks(blocks))
+        ]
 
     def _finish(self, step: Step) -> int:
         """Do the parts of a step; return the number of correct bytes, raise if there are none."""
         for part in fork_join(step.parts, self._executor):
             if part.error is not None:
                 self._error = part.error
+                if isinstance(part.error, ReadAgainError):
+                    first = part.error.place.packed - self._packed_at
+                    self._error = NoBlockError(self._packed[first : self._end].tobytes())
                 self.last_block_empty = False
                 if part.plain_end == 0:
-                    raise part.error
+                    raise self._error
                 return part.plain_end
         return step.n_bytes
 
@@ -415,19 +475,24 @@ class BgzfStream:
         """Return the next blocks that fit into `room` bytes, at least one except at the end."""
         blocks = block_table(_MAX_PLANNED)
         while True:
-            n, why = find_blocks(self._packed, self._at, self._end, room, blocks)
+            n, why = self._find(room, blocks)
             if n:
                 return blocks[:n]
             if why == MORE and not self._raw_ended:
                 self._read_raw()
             elif self._at == self._end:
                 return blocks[:0]
-            elif why == NOT_BGZF:
-                raise NotBgzfError(self._packed[self._at : self._end].tobytes())
+            elif why == NO_BLOCK:
+                raise NoBlockError(self._packed[self._at : self._end].tobytes())
             elif why == BAD_LENGTH:
                 raise gzip.BadGzipFile("impossible length of a block")
             else:
                 raise EOFError("the stream ends inside a block")
+
+    def _find(self, room: int, blocks: np.ndarray) -> tuple[int, int]:
+        """Find the next blocks among the bytes that have been read; see :func:`find_blocks`."""
+        n, why = find_blocks(self._packed, self._at, self._end, room, blocks)
+        return int(n), int(why)
 
     def _read_raw(self) -> None:
         """Read further bytes after the present ones, which are less than a block.

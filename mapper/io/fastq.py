@@ -303,7 +303,8 @@ class FastqReader(BatchReader):
         that from each of two files; ``batch_bases`` bytes of FASTA), at least one, and at most
         one for each ``MIN_COST`` bases.
     chunk_bytes
-        Bytes of text read at a time from each file; no effect on the batches.
+        Bytes of text read at a time from each file, more where a gzip member may have more; no
+        effect on the batches.
     keep_comments
         Take what follows the name as SAM tags (``TAG:TYPE:VALUE``, separated by tabs), except
         ``tags.DROPPED_TAGS``, which describe an alignment.
@@ -359,16 +360,15 @@ class FastqReader(BatchReader):
         self._files: list[InputBuffer] = []
         self._sources: list[ByteSource] = []
         self._firsts: list[int] = []  # plain bytes of each before its buffer begins
-        ahead = bytes_ahead(n_threads, batch_bases, chunk_bytes)
         try:
             for path in paths:
                 source = ByteSource(path, executor) if isinstance(path, str) else path
                 self._sources.append(source)
                 source.count_lines()
                 self._firsts.append(source.n_plain)
-                self._files.append(
-                    InputBuffer(source, chunk_bytes, executor, ahead, inflating, memory)
-                )
+                step = max(chunk_bytes, source.member_bytes)
+                ahead = bytes_ahead(n_threads, batch_bases, step)
+                self._files.append(InputBuffer(source, step, executor, ahead, inflating, memory))
         except InputFormatError:
             self.close()
             raise

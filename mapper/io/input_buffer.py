@@ -24,10 +24,12 @@ from mapper.io.bgzf_reader import (
     PLAIN_END,
     BlocksPart,
     Done,
+    ReadAgainError,
     SharedInflating,
     Step,
 )
 from mapper.io.input_file import BrokenStreamError, PlainBytes
+from mapper.io.position import Place
 from mapper.io.record_ends import few_line_ends, line_ends, not_line_ends
 from mapper.parallel.buffers import RECYCLER
 
@@ -144,6 +146,7 @@ class Block:
         self.data = memory(size)
         self.at = self.end = front  # data[at:end] is unread
         self.begun = front  # end of the steps that have begun
+        self.is_full = False  # no more steps may begin here
 
 
 class PendingStep:
@@ -230,6 +233,8 @@ class InputBuffer:
         self._is_beginning = False  # a thread is beginning a step
         self._is_queued = False  # a task that begins steps is queued
         self._failure: BaseException | None = None
+        self._again: Place | None = None  # the source has to go back to it before the next step
+        self._n_again = 0  # how often it had to
         self._lines = LineCounts()
         self._closed = False
         self._changed = threading.Condition()  # guards all of these
@@ -334,7 +339,8 @@ class InputBuffer:
             if not self._ended and (filled.end < filled.begun or self._is_beginning):
                 return None
             unread = filled.data[filled.at : filled.end]
-            filled = self._new_block(len(rest), len(unread))
+            n_bytes = len(rest) + max(self._block_bytes(), len(unread))
+            filled = Block(n_bytes, len(rest), self._memory)
             filled.data[filled.at : filled.at + len(unread)] = unread
             filled.end = filled.begun = filled.at + len(unread)
         filled.data[filled.at - len(rest) : filled.at] = rest
@@ -342,9 +348,9 @@ class InputBuffer:
         self._block = self._filled = filled
         return self._block_with(wanted)
 
-    def _new_block(self, front: int, least: int = 0) -> Block:
-        size = max(3 * self._wanted, self._ahead + 2 * self._chunk, least)
-        return Block(front + size, front, self._memory)
+    def _block_bytes(self) -> int:
+        """Return the size of a new block, without what is kept free at its start."""
+        return max(3 * self._wanted, self._ahead + 2 * self._chunk)
 
     def _may_begin(self) -> bool:
         """Return True if a step may begin now."""
@@ -357,7 +363,8 @@ class InputBuffer:
     def _has_room(self) -> bool:
         """Return True if a step fits into the block that steps write to."""
         filled = self._filled
-        return len(filled.data) - filled.begun >= min(self._chunk, _LEAST_STEP)
+        room = len(filled.data) - filled.begun
+        return not filled.is_full and room >= min(self._chunk, _LEAST_STEP)
 
     def _wants_step(self) -> bool:
         """Return True if a step may begin now and too few have begun."""
@@ -394,11 +401,19 @@ class InputBuffer:
         step, error = Step(0), None
         try:
             with self._changed:
-                if not self._has_room():
-                    self._filled = self._new_block(front=self._wanted)
-                filled = self._filled
-                view = filled.data[filled.begun : filled.begun + self._chunk].data
+                filled, front, n_bytes = self._filled, self._wanted, self._block_bytes()
+                has_room = self._has_room()
+                again, self._again, n_again = self._again, None, self._n_again
+            if not has_room:
+                # Without the lock: large memory may take the time of many parts, as the device's
+                # driver locks it.
+                filled = Block(front + n_bytes, front, self._memory)
+                with self._changed:
+                    self._filled = filled
+            view = filled.data[filled.begun : filled.begun + self._chunk].data
             with self._source_lock:
+                if again is not None and not self._closed:
+                    self._source.read_again(again)
                 if not self._closed:
                     step = self._source.begin(view)
         except BrokenStreamError as broken:
@@ -408,6 +423,10 @@ class InputBuffer:
             return
         with self._changed:
             self._is_beginning = False
+            if n_again != self._n_again:  # meanwhile a part has found that it has to be read again
+                self._go_on_ahead()
+                self._changed.notify_all()
+                return
             self._all_begun |= step.n_bytes == 0
             ahead = PendingStep(filled, step.n_bytes, len(step.parts))
             ahead.error = error
@@ -443,14 +462,17 @@ class InputBuffer:
                 self._finish_steps()
 
     def _take_group(self, n_blocks: int) -> list[tuple[PendingStep, BlocksPart]]:
-        """Take parts of about so many blocks, and not more; none if there are fewer."""
+        """Take parts of about so many blocks, and not more; none if there are fewer.
+
+        Large gzip members, which are few, are left to threads (:data:`DEVICE_BLOCK_BYTES`).
+        """
         taken: list[tuple[PendingStep, BlocksPart]] = []
         with self._changed:
-            if sum(len(part.blocks) for _, part in self._parts) < n_blocks:
+            if sum(part.n_device_blocks for _, part in self._parts) < n_blocks:
                 return []
-            while self._parts and len(self._parts[0][1].blocks) <= n_blocks:
+            while self._parts and 0 < self._parts[0][1].n_device_blocks <= n_blocks:
                 taken.append(self._parts.popleft())
-                n_blocks -= len(taken[-1][1].blocks)
+                n_blocks -= taken[-1][1].n_device_blocks
         return taken
 
     def _do_part(self) -> None:
@@ -474,6 +496,9 @@ class InputBuffer:
             step = self._steps.popleft()
             step.block.end = step.start + step.n_bytes
             self._lines.add(step.n_bytes, *step.line_ends())
+            if isinstance(step.error, ReadAgainError):
+                self._read_again(step.block, step.error.place)
+                break
             assert step.error is None or isinstance(step.error, BrokenStreamError)
             self.broken = step.error
             self._ended = step.n_bytes == 0 or step.error is not None
@@ -482,6 +507,20 @@ class InputBuffer:
             self._steps.clear()
             self._parts.clear()
         self._changed.notify_all()
+
+    def _read_again(self, block: Block, place: Place) -> None:
+        """Drop all steps that have begun, as the last bytes of `block` are those before `place`.
+
+        (With the lock held.) Parts of these steps may still write behind the bytes of the block, so
+        that the next step goes to another.
+        """
+        self._steps.clear()
+        self._parts.clear()
+        block.begun, block.is_full = block.end, True
+        self._filled = block
+        self._again = place
+        self._n_again += 1
+        self._all_begun = False
 
     def _fail(self, failure: BaseException) -> None:
         """Raise an exception that is not the file's in the threads that wait for bytes."""

@@ -22,7 +22,14 @@ from typing import IO, Any, Protocol
 from isal import igzip, isal_zlib
 
 from mapper.errors import InputFormatError
-from mapper.io.bgzf_reader import READ_BYTES, BgzfStream, NotBgzfError, Step, is_bgzf
+from mapper.io.bgzf_reader import READ_BYTES, BlockStream, NoBlockError, Step, is_bgzf
+from mapper.io.gzip_members import (
+    HEADER_BYTES,
+    MOST_PACKED,
+    MOST_PLAIN,
+    MemberStream,
+    begins_with_members,
+)
 from mapper.io.position import START, FilePosition, Place
 from mapper.parallel.pool import start_daemon, thread_pool
 
@@ -156,6 +163,8 @@ class PlainBytes(Protocol):
 
     def begin(self, buffer: memoryview) -> Step: ...
 
+    def read_again(self, place: Place) -> None: ...
+
     def stop(self) -> None: ...
 
     def close(self) -> None: ...
@@ -185,6 +194,9 @@ class _WithHead(io.RawIOBase):
             n = self._raw.readinto(buffer) or 0
         self.n_read += n
         return n
+
+    def fileno(self) -> int:
+        return int(self._raw.fileno())
 
     def go_to(self, offset: int) -> None:
         """Go on reading at an offset of the file."""
@@ -225,7 +237,8 @@ class ByteSource:
     path
         File name, or ``-`` for standard input.
     executor
-        Its threads help to decompress BGZF; other gzip can only be decompressed by one thread.
+        Its threads help to decompress BGZF, and files that begin with a small gzip member and
+        another like it; other gzip can only be decompressed by one thread.
     read_bytes
         Compressed bytes of one read of BGZF: less where many files are open.
 
@@ -274,18 +287,32 @@ class ByteSource:
                 raw = self._pipe = ReadAhead(raw, name)
         self._raw = _WithHead(raw, head)
         self._executor, self._read_bytes = executor, read_bytes
-        self._bgzf: BgzfStream | None = None
-        self._places: deque[Place] | None = None  # of BGZF; None for a file of another format
+        self._blocks: BlockStream | None = None
+        self._places: deque[Place] | None = None  # of blocks; None for a file without such
         self._stopped = False
         self.n_plain = 0
         """Plain bytes that have been read."""
         self._stream: Any = self._raw
         self._ahead = memoryview(b"")
         self._error: BrokenStreamError | None = None
-        if is_bgzf(head):
-            self._stream = self._bgzf = BgzfStream(self._raw, executor, read_bytes)
-        elif head.startswith(GZIP_MAGIC):
-            self._stream = _gzip_stream(self._raw)
+        if head.startswith(GZIP_MAGIC):
+            threads_help = executor is not None and self.n_bytes > 0
+            if is_bgzf(head) or (threads_help and self._begins_with_members()):
+                self._stream = self._blocks = self._open_blocks(START)
+            else:
+                self._stream = _gzip_stream(self._raw)
+
+    def _begins_with_members(self) -> bool:
+        try:
+            return begins_with_members(os.pread(self._raw.fileno(), MOST_PACKED, 0))
+        except OSError as error:
+            self._raw.close()
+            raise InputFormatError(f"{self.name}: cannot be read ({error.strerror})") from error
+
+    def _open_blocks(self, place: Place) -> BlockStream:
+        if is_bgzf(self.raw_head):
+            return BlockStream(self._raw, self._executor, self._read_bytes, place)
+        return MemberStream(self._raw, self._executor, self.raw_head[:HEADER_BYTES], place)
 
     @property
     def n_read(self) -> int:
@@ -295,22 +322,30 @@ class ByteSource:
     @property
     def is_bgzf(self) -> bool:
         """True if the file is BGZF, as far as it has been read."""
-        return self._bgzf is not None
+        return self._blocks is not None and not isinstance(self._blocks, MemberStream)
+
+    @property
+    def member_bytes(self) -> int:
+        """Plain bytes that a gzip member may have which several threads decompress; 0 if none is.
+
+        Smaller buffers do, but only one thread then decompresses members that do not fit.
+        """
+        return MOST_PLAIN if isinstance(self._blocks, MemberStream) else 0
 
     @property
     def ends_with_eof_block(self) -> bool:
         """True if the last block read is empty, as at the end of a complete BGZF file."""
-        return self._bgzf is not None and self._bgzf.last_block_empty
+        return self._blocks is not None and self._blocks.last_block_empty
 
     def count_lines(self) -> None:
-        """Count line ends of BGZF blocks in the threads that decompress them."""
-        if self._bgzf is not None:
-            self._bgzf.count_lines = True
+        """Count line ends of blocks in the threads that decompress them."""
+        if self._blocks is not None:
+            self._blocks.count_lines = True
 
     def keep_places(self) -> None:
-        """Note places of BGZF where reading can begin, for :meth:`position`; before any read."""
-        if self._bgzf is not None:
-            self._places = self._bgzf.places = deque([START])
+        """Note blocks, where reading can begin, for :meth:`position`; before any read."""
+        if self._blocks is not None:
+            self._places = self._blocks.places = deque([START])
 
     def position(self, n_plain: int) -> FilePosition:
         """Return the position after `n_plain` plain bytes, which never become fewer."""
@@ -335,14 +370,12 @@ class ByteSource:
             self._raw.go_to(position.place.packed)
             self._ahead = memoryview(b"")
             self.n_plain = position.place.plain
-            if self._bgzf is not None:
-                counts_lines = self._bgzf.count_lines
-                self._stream = self._bgzf = BgzfStream(
-                    self._raw, self._executor, self._read_bytes, position.place
-                )
-                self._bgzf.count_lines = counts_lines
+            if self._blocks is not None:
+                counts_lines = self._blocks.count_lines
+                self._stream = self._blocks = self._open_blocks(position.place)
+                self._blocks.count_lines = counts_lines
                 if self._places is not None:
-                    self._places = self._bgzf.places = deque([position.place])
+                    self._places = self._blocks.places = deque([position.place])
         skip(self, position.n_plain - self.n_plain, lambda: self._stopped)
 
     def peek(self, n: int) -> bytes:
@@ -382,13 +415,15 @@ class ByteSource:
     def begin(self, buffer: memoryview) -> Step:
         """Begin to fill the start of `buffer` as ``readinto`` does, leaving parts to be done later.
 
-        The next step may begin before they are done. Errors of parts are BrokenStreamError, too.
+        The next step may begin before they are done. Errors of parts are BrokenStreamError, too,
+        or ReadAgainError: the bytes of later steps are useless then, and :meth:`read_again` goes
+        back.
         """
-        if self._bgzf is None or self._ahead or self._error is not None:
+        if self._blocks is None or self._ahead or self._error is not None:
             return Step(self.readinto(buffer))
         try:
-            step = self._bgzf.begin(buffer)
-        except NotBgzfError as found:
+            step = self._blocks.begin(buffer)
+        except NoBlockError as found:
             self._go_on_as_gzip(found)
             return Step(self.readinto(buffer))
         except _READ_ERRORS as error:
@@ -396,10 +431,19 @@ class ByteSource:
         self.n_plain += step.n_bytes
         return step._replace(parts=[replace(part, explain=_broken) for part in step.parts])
 
+    def read_again(self, place: Place) -> None:
+        """Read on from a place by one thread, as a part of a step has asked (ReadAgainError)."""
+        self._raw.go_to(place.packed)
+        self._blocks = None
+        self._stream = _gzip_stream(self._raw)
+        self.n_plain = place.plain
+        while self._places and self._places[-1].plain > place.plain:
+            self._places.pop()
+
     def _read_plain(self, buffer: memoryview) -> int:
         try:
             return int(self._stream.readinto(buffer))
-        except NotBgzfError as found:
+        except NoBlockError as found:
             self._go_on_as_gzip(found)
             return self._read_plain(buffer)
         except EOFError as error:
@@ -409,11 +453,11 @@ class ByteSource:
         except _READ_ERRORS as error:
             raise _broken(error) from error
 
-    def _go_on_as_gzip(self, found: NotBgzfError) -> None:
-        """Continue with a plain gzip member after BGZF blocks, as `cat` joins them."""
+    def _go_on_as_gzip(self, found: NoBlockError) -> None:
+        """Continue with a member of any size or kind after blocks, as `cat` joins them."""
         if not found.rest.startswith(GZIP_MAGIC[: len(found.rest)]):
             raise _bytes_behind() from found
-        self._bgzf = None
+        self._blocks = None
         self._stream = _gzip_stream(_WithHead(self._raw, found.rest))
 
     def stop(self) -> None:

@@ -18,7 +18,7 @@ from typing import IO, Any
 from mapper.errors import UsageError
 from mapper.io.bgzf_reader import HEAD_BYTES, Step, is_bgzf
 from mapper.io.input_file import GZIP_MAGIC, BrokenStreamError, ByteSource, skip
-from mapper.io.position import START, FilePosition
+from mapper.io.position import START, FilePosition, Place
 from mapper.parallel.pool import start_daemon
 
 _CALL = (
@@ -243,6 +243,10 @@ class ConvertedSource:
     def begin(self, buffer: memoryview) -> Step:
         """Fill the start of `buffer` as :meth:`readinto` does; the step has no parts."""
         return Step(self.readinto(buffer))
+
+    def read_again(self, place: Place) -> None:
+        """Never called: no step has parts."""
+        raise AssertionError
 
     def keep_places(self) -> None:
         """Nothing: what is converted can be read from the start only."""

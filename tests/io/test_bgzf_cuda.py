@@ -30,7 +30,18 @@ from mapper.io.bgzf_cuda import (
     device_deflater,
     device_inflater,
 )
-from mapper.io.bgzf_reader import BlocksPart, decompress_blocks, find_blocks
+from mapper.io.bgzf_reader import (
+    DEVICE_BLOCK_BYTES,
+    N_LINES,
+    PLAIN_END,
+    BlocksPart,
+    ReadAgainError,
+    block_table,
+    decompress_blocks,
+    find_blocks,
+)
+from mapper.io.gzip_members import HEADER_BYTES, find_members
+from mapper.io.position import Place
 from mapper.io.record_ends import line_ends
 
 pytestmark = pytest.mark.gpu
@@ -126,9 +137,9 @@ class Sink:
 def part_of(blocks: bytes, *, count_lines: bool = False) -> BlocksPart:
     """Return the part of a step that whole blocks make, into memory of its own."""
     data = np.frombuffer(b"xyz" + blocks, np.uint8)  # at no special address
-    table = np.empty((1000, 5), np.int64)
+    table = block_table(1000)
     n, _ = find_blocks(data, 3, len(data), 1 << 40, table)
-    room = memoryview(bytearray(int(table[n - 1, 3])))
+    room = memoryview(bytearray(int(table[n - 1, PLAIN_END])))
     return BlocksPart(data, table[:n], room, count_lines)
 
 
@@ -243,6 +254,34 @@ def test_opened_streams_need_no_more_memory(codec: Any, monkeypatch: pytest.Monk
     assert bytes(part.buffer) == plain
 
 
+def test_members_of_gzip(inflater: DeviceInflater) -> None:
+    """As large as devices take them. What is found and is no member has to be read again."""
+    plain = text(20 * DEVICE_BLOCK_BYTES + 5)
+    sizes = [DEVICE_BLOCK_BYTES, 17, 90_000, DEVICE_BLOCK_BYTES, 2, DEVICE_BLOCK_BYTES, 1000]
+    ends = np.cumsum([0, *sizes]).tolist()
+    members = [gzip.compress(plain[a:b], 4, mtime=0) for a, b in itertools.pairwise(ends)]
+    for foreign in (b"", gzip.compress(plain[:250_000], 4, mtime=1 << 30)):
+        parts = [*members[:4], foreign, *members[4:]]
+        data = np.frombuffer(b"".join(parts), np.uint8)
+        table = block_table(20)
+        n, _ = find_members(data, 0, len(data), 1 << 40, data[:HEADER_BYTES], table)
+        assert n == len(sizes) - 1  # not the last
+        room = memoryview(bytearray(int(table[n - 1, PLAIN_END])))
+        part = BlocksPart(data, table[:n], room, count_lines=True, origin=Place(3, 7))
+        assert 0 < part.n_device_blocks <= inflater.most_blocks
+        (done,) = inflater.decompress([part])
+        whole = ends[3 if foreign else n]
+        assert done.plain_end == whole
+        assert bytes(room[:whole]) == plain[:whole]
+        if foreign:
+            assert isinstance(done.error, ReadAgainError)
+            assert done.error.place == Place(3 + whole, 7 + sum(map(len, members[:3])))
+        else:
+            assert done.error is None
+            assert done.blocks is not None
+            assert done.blocks[:, N_LINES].sum() == plain[:whole].count(b"\n")
+
+
 def test_many_small_pieces(deflater: DeviceDeflater) -> None:
     """As of the temporary file of a sort: each begins a block."""
     data = text(60_000)
@@ -308,7 +347,7 @@ def test_parts_are_decompressed(inflater: DeviceInflater, level: int, count_line
         assert bytes(part.buffer[: done.plain_end]) == data
         if count_lines:
             assert done.blocks is not None
-            assert done.blocks[:, 4].sum() == line_ends(np.frombuffer(data, np.uint8))
+            assert done.blocks[:, N_LINES].sum() == line_ends(np.frombuffer(data, np.uint8))
         else:
             assert done.blocks is None
 

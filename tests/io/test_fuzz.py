@@ -20,7 +20,7 @@ from mapper.errors import IndexFormatError, InputFormatError, UsageError
 from mapper.index.index import Index
 from mapper.index.storage import meta_checksum, verify
 from mapper.io.bam_templates import find_record
-from mapper.io.input_buffer import InputBuffer
+from mapper.io.input_buffer import Block
 from mapper.io.reads import Lane, ReadOptions, ReadsReader
 from tests.helpers.alignment_files import random_lines, write_alignments
 from tests.helpers.fuzz_corpus import CORPUS, block
@@ -193,14 +193,13 @@ def test_a_record_without_end_is_refused_before_it_fills_the_memory(tmp_path, mo
         path = tmp_path / name
         path.write_bytes(start + start[-1:] * 100_000)
         sizes = []
-        new_block = InputBuffer._new_block
+        allocate = Block.__init__
 
-        def watched(self: InputBuffer, *args, new_block=new_block, sizes=sizes, **names):
-            block = new_block(self, *args, **names)
-            sizes.append(len(block.data))
-            return block
+        def watched(self: Block, size: int, *args, allocate=allocate, sizes=sizes):
+            sizes.append(size)
+            allocate(self, size, *args)
 
-        monkeypatch.setattr(InputBuffer, "_new_block", watched)
+        monkeypatch.setattr(Block, "__init__", watched)
         with (
             pytest.raises(InputFormatError, match=r"record 1: no end of the record within 4096"),
             ReadsReader(
@@ -208,7 +207,7 @@ def test_a_record_without_end_is_refused_before_it_fills_the_memory(tmp_path, mo
             ) as reader,
         ):
             reader.next_batch()
-        monkeypatch.setattr(InputBuffer, "_new_block", new_block)
+        monkeypatch.setattr(Block, "__init__", allocate)
         assert max(sizes) <= 4 * ((1 << 12) + 1)
 
 

@@ -1,0 +1,323 @@
+"""Files of many gzip members are read as gzip reads them, by several threads where they are found.
+
+The members are found by their headers. Whatever is not found, one thread reads.
+"""
+
+from __future__ import annotations
+
+import gzip
+import struct
+import zlib
+from collections.abc import Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from mapper.io.bgzf_reader import DEVICE_BLOCK_BYTES, BlocksPart, Done, SharedInflating
+from mapper.io.gzip_members import (
+    HEADER_BYTES,
+    MOST_PLAIN,
+    MemberStream,
+    begins_with_members,
+    body_start,
+)
+from mapper.io.input_buffer import InputBuffer
+from mapper.io.input_file import BrokenStreamError, ByteSource
+
+LETTERS = np.frombuffer(b"ACGT\n", np.uint8)
+TEXT = np.random.default_rng(5).choice(LETTERS, 4_000_000).tobytes()
+
+
+def member(
+    text: bytes, *, time: int = 0, level: int = 1, extra: bytes | None = None,
+    name: bytes | None = None, comment: bytes | None = None, check: bool = False,
+) -> bytes:  # fmt: skip
+    """Return a gzip member with any of a header's fields."""
+    flags = 2 * check + 4 * (extra is not None) + 8 * (name is not None)
+    flags += 16 * (comment is not None)
+    header = struct.pack("<BBBBIBB", 31, 139, 8, flags, time, 0, 255)
+    if extra is not None:
+        header += struct.pack("<H", len(extra)) + extra
+    for field in (name, comment):
+        header += b"" if field is None else field + b"\0"
+    if check:
+        header += struct.pack("<H", zlib.crc32(header) & 0xFFFF)
+    packer = zlib.compressobj(level, zlib.DEFLATED, -15)
+    return (
+        header + packer.compress(text) + packer.flush()
+        + struct.pack("<II", zlib.crc32(text), len(text))
+    )  # fmt: skip
+
+
+def members(text: bytes, size: int, **fields: object) -> bytes:
+    return b"".join(
+        member(text[at : at + size], **fields)  # type: ignore[arg-type]
+        for at in range(0, len(text), size)
+    )
+
+
+@pytest.fixture(scope="module")
+def pool():
+    with ThreadPoolExecutor(3) as threads:
+        yield threads
+
+
+def read_all(path: Path, executor: Executor | None, size: int = 100_000) -> bytes:
+    source = ByteSource(str(path), executor)
+    data, buffer = b"", bytearray(size)
+    try:
+        while n := source.readinto(memoryview(buffer)):
+            data += buffer[:n]
+    finally:
+        source.close()
+    return data
+
+
+KINDS = {
+    "plain": {}, "stored": {"level": 0}, "late": {"time": 300}, "later": {"time": 1 << 30},
+    "named": {"name": b"reads.fq"},
+}  # fmt: skip
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([*["plain"] * 6, *KINDS, "zeros"]), st.integers(0, 90_000)),
+        max_size=20,
+    ),
+    st.sampled_from([999, 70_000, 1 << 20]),
+)
+@settings(
+    deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_any_members(tmp_path, pool, parts, size):
+    """Draw members with different headers, and zeros between them."""
+    packed, at = members(TEXT[:3000], 1000), 3000
+    for kind, n in parts:
+        if kind == "zeros":
+            packed += bytes(n % 600)
+        else:
+            packed += member(TEXT[at : at + n], **KINDS[kind])
+            at += n
+    path = tmp_path / "x.gz"
+    path.write_bytes(packed)
+    assert read_all(path, pool, size) == gzip.decompress(packed)
+
+
+FIELDS = [
+    dict(zip(("extra", "name", "comment", "check"), drawn, strict=True))
+    for drawn in product(
+        (None, b"", b"XY\2\0ab"), (None, b"", b"a.fq"), (None, b"c"), (False, True)
+    )
+]
+
+
+@pytest.mark.parametrize("fields", FIELDS, ids=str)
+def test_any_header(tmp_path, pool, fields):
+    text = TEXT[:50_000]
+    packed = members(text, 5000, **fields)
+    assert begins_with_members(packed)
+    whole = len(member(b"", **fields)) - len(member(b"")) + HEADER_BYTES
+    data = np.frombuffer(packed, np.uint8)
+    assert body_start(data, 0, len(data)) == whole
+    assert not any(body_start(data, 0, end) for end in range(whole))
+    path = tmp_path / "x.gz"
+    path.write_bytes(packed)
+    assert read_all(path, pool) == text
+
+
+@pytest.mark.parametrize(
+    "packed",
+    [
+        b"", b"\x1f", b"\x1f\x8b\x08", b"@r\nACGT\n+\nIIII\n", member(TEXT[:1000]),
+        member(TEXT[:1000]) + member(TEXT[:10], name=b"x"), member(b"")[:-1] + b"\1",
+        member(bytes(MOST_PLAIN + 1)) + member(b"A") * 2,
+    ],
+    ids=["empty", "byte", "start", "text", "one", "other", "size", "large"],
+)  # fmt: skip
+def test_what_is_no_such_file(packed):
+    assert not begins_with_members(packed)
+
+
+def test_threads_decompress(tmp_path, pool):
+    path = tmp_path / "x.gz"
+    for packed, executor, kind in (
+        (members(TEXT, 300_000), pool, MemberStream),
+        (members(TEXT, 300_000), None, type(None)),
+        (member(TEXT), pool, type(None)),
+    ):
+        path.write_bytes(packed)
+        source = ByteSource(str(path), executor)
+        assert type(source._blocks) is kind
+        assert not source.is_bgzf
+        buffer = memoryview(bytearray(len(TEXT)))
+        step = source.begin(buffer)
+        assert len(step.parts) == (1 if kind is MemberStream else 0)
+        source.close()
+
+
+def test_a_large_member_between_small_ones(tmp_path, pool):
+    text = bytes(MOST_PLAIN + 1)
+    packed = members(TEXT[:9000], 1000) + member(text) + members(TEXT[:9000], 1000)
+    path = tmp_path / "x.gz"
+    path.write_bytes(packed)
+    assert read_all(path, pool, 1 << 20) == TEXT[:9000] + text + TEXT[:9000]
+
+
+def read_with_error(path: Path, executor: Executor | None) -> tuple[bytes, str]:
+    """Return the bytes of a file, and why it cannot be read further."""
+    source = ByteSource(str(path), executor)
+    buffer, got, why = bytearray(300), b"", ""
+    try:
+        while n := source.readinto(memoryview(buffer)):
+            got += buffer[:n]
+    except BrokenStreamError as error:
+        why = str(error)
+    source.close()
+    return got, why
+
+
+def test_every_damaged_byte(tmp_path, pool):
+    """What is handed out, and the error, are those of one thread."""
+    whole = members(TEXT[:4000], 1000)
+    second = len(members(TEXT[:1000], 1000))
+    path = tmp_path / "x.gz"
+    n_errors = 0
+    for i in range(second, 2 * second):
+        data = bytearray(whole)
+        data[i] ^= 0x55
+        path.write_bytes(data)
+        got, why = read_with_error(path, pool)
+        expected = read_with_error(path, None)
+        assert why == expected[1]
+        # What is read at a time may differ, and with it how much comes before the error.
+        assert got.startswith(expected[0]) or (why and expected[0].startswith(got))
+        n_errors += bool(why)
+    assert n_errors > 0.9 * second
+
+
+def test_every_truncation(tmp_path, pool):
+    whole = members(TEXT[:500], 100)
+    ends = [len(members(TEXT[:n], 100)) for n in range(100, 500, 100)]
+    path = tmp_path / "x.gz"
+    for n in range(ends[0] + 1, len(whole)):
+        path.write_bytes(whole[:n])
+        if n in ends:
+            assert read_all(path, pool) == TEXT[: 100 * (1 + ends.index(n))]
+            continue
+        with pytest.raises(BrokenStreamError, match="end early"):
+            read_all(path, pool)
+
+
+def test_a_header_inside_a_member(tmp_path, pool):
+    """A stored block may hold the bytes of a header, behind such of a possible size."""
+    inside = struct.pack("<II", 1, 60) + member(b"x")[:HEADER_BYTES]
+    text = TEXT[:60] + inside + TEXT[:40]
+    path = tmp_path / "x.gz"
+    path.write_bytes(member(text, level=0) + members(TEXT[:3000], 1000))
+    assert isinstance(ByteSource(str(path), pool)._blocks, MemberStream)
+    assert read_all(path, pool) == text + TEXT[:3000]
+
+
+@pytest.mark.parametrize("n_plain", [0, 1, 999_999, 2_000_000, len(TEXT)])
+def test_reading_goes_on_at_a_member(tmp_path, pool, n_plain):
+    path = tmp_path / "x.gz"
+    path.write_bytes(members(TEXT, 300_000))
+    first = ByteSource(str(path), pool)
+    first.keep_places()
+    buffer = memoryview(bytearray(500_000))
+    while first.n_plain < n_plain:
+        first.readinto(buffer[: n_plain - first.n_plain])
+    position = first.position(n_plain)
+    first.close()
+    assert n_plain - 500_000 - 300_000 <= position.place.plain <= n_plain
+    second = ByteSource(str(path), pool)
+    second.go_to(position)
+    assert second.n_read <= position.place.packed + (1 << 24)
+    rest = b""
+    while n := second.readinto(buffer):
+        rest += buffer[:n]
+    second.close()
+    assert rest == TEXT[n_plain:]
+
+
+class Device:
+    """Threads in the place of a device that decompresses blocks."""
+
+    def __init__(self, executor: Executor, most_blocks: int) -> None:
+        self.executor = executor
+        self.most_blocks, self.blocks_ahead = most_blocks, 2 * most_blocks
+        self.n_done = 0
+
+    def memory(self, n_bytes: int) -> np.ndarray:
+        return np.empty(n_bytes, np.uint8)
+
+    def decompress(self, parts: Sequence[BlocksPart]) -> list[Done]:
+        assert 0 < sum(part.n_device_blocks for part in parts) <= self.most_blocks
+        done = [part() for part in parts]
+        self.n_done += len(parts)
+        return done
+
+
+class AtOnce(Executor):
+    def submit(self, function, /, *args, **kwargs):
+        function(*args, **kwargs)
+
+
+def read_buffer(
+    path: Path, pool: Executor, executor: Executor | None, inflating: SharedInflating | None = None
+) -> tuple[bytes, int, str]:
+    """Return the bytes of a file by steps, its line ends, and why it cannot be read further."""
+    source = ByteSource(str(path), pool)
+    source.count_lines()
+    buffer = InputBuffer(source, 20_000, executor, 200_000, inflating)
+    got, n_lines, ended = b"", 0, False
+    while not ended:
+        view, ended = buffer.unread(30_000)
+        view = view if ended else view[:30_000]
+        n_lines += buffer.line_ends(view)
+        got += buffer.take(len(view)).tobytes()
+    why = "" if buffer.broken is None else str(buffer.broken)
+    buffer.close()
+    return got, n_lines, why
+
+
+@pytest.mark.parametrize("reads_ahead", [False, True])
+def test_steps_go_back_to_a_member_that_is_none(tmp_path, pool, reads_ahead):
+    """Members of others between those that are found, some damaged; many steps have begun."""
+    path = tmp_path / "x.gz"
+    rng = np.random.default_rng(11)
+    n_errors = 0
+    for n_before in rng.integers(1, 60, 40).tolist():
+        # The place of the foreign member, or of the damage, among 100.
+        at = int(rng.integers(0, 5000))
+        parts = [member(TEXT[i : i + 7000]) for i in range(0, 700_000, 7000)]
+        if n_before % 2:
+            parts.insert(n_before, member(TEXT[:at], time=1 << 30))
+            text = TEXT[: 7000 * n_before] + TEXT[:at] + TEXT[7000 * n_before : 700_000]
+        else:
+            broken = bytearray(parts[n_before])
+            broken[20 + at % (len(broken) - 20)] ^= 0x10
+            parts[n_before], text = bytes(broken), TEXT[:700_000]
+        path.write_bytes(b"".join(parts))
+        got, n_lines, why = read_buffer(path, pool, pool if reads_ahead else None)
+        assert why == read_with_error(path, None)[1]
+        n_errors += bool(why)
+        assert n_lines == got.count(b"\n")
+        assert why or got == text
+    assert 10 < n_errors < 30
+
+
+@pytest.mark.parametrize("size", [50_000, DEVICE_BLOCK_BYTES, DEVICE_BLOCK_BYTES + 1])
+def test_a_device_takes_members_that_are_not_large(tmp_path, pool, size):
+    path = tmp_path / "x.gz"
+    text = TEXT * 3
+    path.write_bytes(members(text, size))
+    device = Device(AtOnce(), 64)
+    found = read_buffer(path, pool, AtOnce(), SharedInflating(device, pool))
+    assert found == (text, text.count(b"\n"), "")
+    assert (device.n_done > 0) == (size <= DEVICE_BLOCK_BYTES)
