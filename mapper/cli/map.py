@@ -27,7 +27,9 @@ from mapper.mapping.options import (
 from mapper.params import BATCH_BASES, DEVICE_BATCH_BASES, MAX_READ_LEN, PRESETS, MapParams
 
 if TYPE_CHECKING:
+    from mapper.cli.map_batch import Row
     from mapper.mapping.job import MapJob, Resume
+    from mapper.mapping.session import Session
     from mapper.pair.insert_size import InsertSizeModel
 
 log = logging.getLogger(__name__)
@@ -184,8 +186,6 @@ def run(args: argparse.Namespace) -> int:
 def _map(args: argparse.Namespace) -> int:
     from mapper.cli import map_batch
     from mapper.index.index import Index
-    from mapper.io.output_file import write_json
-    from mapper.mapping.pipeline import map_reads
     from mapper.mapping.session import Session
 
     params = _params(args)
@@ -194,25 +194,32 @@ def _map(args: argparse.Namespace) -> int:
         jobs = map_batch.jobs_of(rows, lambda row: _job(row, params))
     else:
         rows, jobs = [map_batch.Row(args)], [_job(args, params)]
-    index, checks = Index.open_checked(args.index)
-    with (
-        hold_device(args.device, args.jobs_per_device) as device,
-        Session(index, checks, args.index) as session,
-    ):
-        for number, (row, job) in enumerate(zip(rows, jobs, strict=True)):
-            with map_batch.one_run(row, number, len(rows)):
-                job = replace(job, device=device, batch_bases=args.batch_bases)
-                stats = map_reads(index, job, session)
-                if row.args.json_stats:
-                    stats.write_json(row.args.json_stats)
-                if row.args.markdup_stats:
-                    write_json(row.args.markdup_stats, stats.duplicates)
-                lines = stats.report().splitlines()
-                if args.verbose:
-                    lines += stats.stage_table().splitlines()
-                for line in lines:
-                    log.info("%s", line)
+    index, checks, finish_opening = Index.begin_to_open(args.index)
+    with hold_device(args.device, args.jobs_per_device) as device:
+        finish_opening()  # numba-cuda has been imported meanwhile
+        with Session(index, checks, args.index) as session:
+            for number, (row, job) in enumerate(zip(rows, jobs, strict=True)):
+                with map_batch.one_run(row, number, len(rows)):
+                    _run(row, replace(job, device=device, batch_bases=args.batch_bases), session)
     return 0
+
+
+def _run(row: Row, job: MapJob, session: Session) -> None:
+    """Map the reads of one run, write what it counted, and report."""
+    from mapper.io.output_file import write_json
+    from mapper.mapping.pipeline import map_reads
+
+    args = row.args
+    stats = map_reads(session.index, job, session)
+    if args.json_stats:
+        stats.write_json(args.json_stats)
+    if args.markdup_stats:
+        write_json(args.markdup_stats, stats.duplicates)
+    lines = stats.report().splitlines()
+    if args.verbose:
+        lines += stats.stage_table().splitlines()
+    for line in lines:
+        log.info("%s", line)
 
 
 def _job(args: argparse.Namespace, params: MapParams) -> MapJob:

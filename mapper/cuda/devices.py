@@ -330,6 +330,11 @@ def _log_devices(choice: DeviceChoice, devices: tuple[CudaDevice, ...]) -> None:
     )
 
 
+SUPPORTED_CAPABILITY = (8, 0)
+"""From this compute capability on, all compilers that numba-cuda uses support a device. To load one
+and ask it takes 0.04 s."""
+
+
 def _without_driver() -> bool:
     """Return True if there is no driver library and no device file, and so no device.
 
@@ -358,19 +363,18 @@ def find_devices() -> FoundDevices:
     if SIMULATED:
         simulated = CudaDevice(0, "numba's CUDA simulator", (5, 2), "", "simulator")
         return FoundDevices((simulated,), "")
-    if not cuda.is_available():
+    if not _is_usable():
         missing = cuda.cuda_error() or "the driver reports no device"
         if cuda_driver.driver.is_available:
             missing = f"its compiler (NVVM) is missing; {INSTALL}"
         reason = " ".join(str(missing).split())
         return FoundDevices((), f"no CUDA device can be used: {reason}{_visible()}")
-    lowest = lowest_capability()
     devices = []
     for ordinal, entry in enumerate(cuda.gpus):
         device = entry._device
         capability = tuple(device.compute_capability)
         problem = ""
-        if capability < lowest:
+        if capability < SUPPORTED_CAPABILITY and capability < (lowest := lowest_capability()):
             problem = (
                 f"device {ordinal} ({device.name}) has compute capability "
                 f"{_dotted(capability)}; at least {_dotted(lowest)} is needed"
@@ -378,6 +382,18 @@ def find_devices() -> FoundDevices:
         devices.append(CudaDevice(ordinal, device.name, capability, problem, device.uuid))
     problems = [device.problem for device in devices]
     return FoundDevices(tuple(devices), "; ".join(problems) if all(problems) else "")
+
+
+def _is_usable() -> bool:
+    """Return True if there are a driver and a compiler, so far as the run needs one."""
+    from mapper.cuda.api import cuda, cuda_driver
+    from mapper.cuda.kernel_code import any_kept
+
+    # To look for the compiler takes 0.05 s, and kernels that are kept were compiled by one.
+    with suppress(cuda_driver.CudaSupportError):
+        if any_kept() and cuda_driver.driver.is_available:
+            return True
+    return bool(cuda.is_available())
 
 
 def describe_devices() -> list[str]:

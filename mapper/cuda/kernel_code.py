@@ -57,5 +57,10 @@ def find(
     return made
 
 
+def any_kept() -> bool:
+    """Return True if this version of the package has compiled a kernel before, whichever."""
+    return any(accelerate.CACHE_DIR.glob("*.kernel"))
+
+
 def _name(kind: Any) -> str:
     return f"{kind.__module__}.{kind.__qualname__}" if isinstance(kind, type) else repr(kind)

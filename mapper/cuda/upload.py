@@ -14,7 +14,7 @@ import numpy as np
 
 from mapper.cuda.api import DRIVER, SIMULATED, cuda, device_context
 from mapper.cuda.arguments import DeviceArray
-from mapper.cuda.memory import copy_in, device_memory, free_bytes
+from mapper.cuda.memory import copy_in, device_memory, free_bytes, pinned_bytes
 from mapper.errors import DeviceMemoryError, option
 from mapper.parallel.map import map_in_threads
 
@@ -75,38 +75,33 @@ class _Pieces(NamedTuple):
     there: Any  # its copy on the device
 
 
-class _Room(NamedTuple):
-    """Stream and page-locked buffer of a thread."""
-
-    stream: Any
-    staged: np.ndarray  # uint8, page-locked
-
-
 def _copy(arrays: Sequence[_Pieces]) -> None:
     """Copy arrays of bytes; each thread takes the next piece when it is idle."""
     pieces = [
         (array, start) for array in arrays for start in range(0, len(array.host), PIECE_BYTES)
     ]
-    with device_memory("page-locked buffers"):
-        rooms = [
-            _Room(cuda.stream(), cuda.pinned_array(PIECE_BYTES, np.uint8))
-            for _ in range(min(THREADS, len(pieces)))
-        ]
+    if not pieces:
+        return
+    # Small arrays have one thread and one small buffer: to lock pages takes longer than to copy.
+    n_bytes = sum(len(array.host) for array in arrays)
+    room = min(max(len(array.host) for array in arrays), PIECE_BYTES)
+    n_threads = min(THREADS, -(-n_bytes // PIECE_BYTES))
     ordinal = 0 if SIMULATED else cuda.current_context().device.id
     turn = count()
 
-    def work(room: _Room) -> None:
+    def work(_: int) -> None:
         with device_context(ordinal):
+            stream, staged = cuda.stream(), pinned_bytes(room)
             while (i := next(turn)) < len(pieces):
                 (host, there), start = pieces[i]
                 n = min(PIECE_BYTES, len(host) - start)
-                np.copyto(room.staged[:n], host[start : start + n])
-                copy_in(there[start : start + n], room.staged, n, room.stream)
-                room.stream.synchronize()
+                np.copyto(staged[:n], host[start : start + n])
+                copy_in(there[start : start + n], staged, n, stream)
+                stream.synchronize()
+            with DRIVER:
+                del stream, staged
 
-    map_in_threads(work, rooms, len(rooms))
-    with DRIVER:
-        rooms.clear()
+    map_in_threads(work, range(n_threads), n_threads)
 
 
 def _bytes_of(array: Any) -> Any:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +17,7 @@ from mapper.errors import UsageError, check_memory_bound, option
 from mapper.index import kmer_filter, marks, storage
 from mapper.index.reference import IndexData
 from mapper.parallel.map import MAX_THREADS
+from mapper.parallel.pool import start_daemon
 from mapper.params import IndexParams
 
 _LOCK = threading.Lock()
@@ -147,11 +149,38 @@ class Index(IndexData):
             run before results are kept. Until then an index with damage that opening it did not
             find may give wrong results or end the process.
         """
+        index, checks, finish = cls.begin_to_open(path)
+        finish()
+        return index, checks
+
+    @classmethod
+    def begin_to_open(cls, path: str | Path) -> tuple[Index, Iterator[None], Callable[[], None]]:
+        """Open an index as :meth:`open_checked`, and compare a small one in a thread meanwhile.
+
+        Returns
+        -------
+        index, checks
+            See there.
+        finish
+            To be called before the index is used: it waits for the thread, and raises
+            IndexFormatError if a file is damaged.
+        """
         index = cls.open(path)
         checks = storage.checks(path)
-        if index.n_bytes <= CHECKED_AT_ONCE:
-            checks = iter(list(checks))
-        return index, checks
+        if index.n_bytes > CHECKED_AT_ONCE:
+            return index, checks, lambda: None
+        compared: Future[None] = Future()
+
+        def compare() -> None:
+            try:
+                for _ in checks:
+                    pass
+                compared.set_result(None)
+            except BaseException as error:  # raised by `finish`
+                compared.set_exception(error)
+
+        start_daemon(compare, "check index")
+        return index, iter(()), compared.result
 
     @classmethod
     def of(cls, data: IndexData) -> Index:

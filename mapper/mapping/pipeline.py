@@ -132,7 +132,8 @@ def _map_reads(
         raise
     reader.limit_batches(plan.member_bases)
     pool.resize(run.workers)
-    run.backend.start(pool, run.workers, plan.batch_bases // plan.member_bases)
+    group_size = plan.batch_bases // plan.member_bases
+    run.backend.start(pool, run.workers, group_size)
     try:
         groups = [lane.read_group for lane in lanes if lane.read_group is not None]
         header = header_text(
@@ -150,7 +151,7 @@ def _map_reads(
             @cache
             def batches() -> BatchPrefetcher:
                 """Begin to read, at the first call."""
-                return BatchPrefetcher(pool, partial(run.cut, reader), run.workers)
+                return BatchPrefetcher(pool, partial(run.cut, reader), run.workers, group_size)
 
             checked = session.check_index()
             if output.encode_bam is not None:

@@ -35,15 +35,20 @@ class BatchPrefetcher:
         exception is raised by the method here that waits for the batch.
     n_threads
         Size of the pool.
+    at_first
+        Batches to keep until one is taken, if that is more: while a run is being prepared, it has
+        memory and threads for those of a device's first group.
     """
 
     def __init__(
-        self, pool: PriorityPool, cut: Callable[[], RawBatch | None], n_threads: int = 1
-    ) -> None:
+        self, pool: PriorityPool, cut: Callable[[], RawBatch | None], n_threads: int = 1,
+        at_first: int = 0,
+    ) -> None:  # fmt: skip
         self._pool, self._cut = pool, cut
         self._lock = threading.Lock()
         self._kept: deque[RawBatch] = deque()
-        self._most = max(AHEAD, n_threads // THREADS_PER_BATCH)
+        self._most_later = max(AHEAD, n_threads // THREADS_PER_BATCH)
+        self._most = max(self._most_later, at_first)
         self._all_cut = False
         self._cutting: Future[None] | None = None  # None: enough are kept, or all are cut
         with self._lock:
@@ -59,6 +64,7 @@ class BatchPrefetcher:
         """Return the next batch, waiting for it; None at the end."""
         self.wait_or(())
         with self._lock:
+            self._most = self._most_later
             raw = self._kept.popleft() if self._kept else None
             self._resume()
             return raw

@@ -116,6 +116,9 @@ SEARCHED_WORDS = 1 << 20
 """Words of the text that are searched for such bases; genomes can begin with millions of N."""
 
 
+_SEARCHED_AT_ONCE = 1 << 12
+
+
 class PreparedOutput(Protocol):
     """The part of an output that is compiled before a run."""
 
@@ -269,11 +272,16 @@ def _made_up_reads(fm: FMIndex, paired: bool) -> ReadBatch:
 def _clean_window(fm: FMIndex) -> np.ndarray | None:
     """Return the codes of the first WINDOW bases without an ambiguous one, or None."""
     planes = fm.ref_planes[:SEARCHED_WORDS]
-    clean = planes[:, 2] == 0
-    starts = np.flatnonzero(clean[:-1] & clean[1:])
-    if not len(starts):
+    start = None
+    for at in range(0, len(planes) - 1, _SEARCHED_AT_ONCE):
+        clean = planes[at : at + _SEARCHED_AT_ONCE + 1, 2] == 0
+        starts = np.flatnonzero(clean[:-1] & clean[1:])
+        if len(starts):
+            start = at + int(starts[0])
+            break
+    if start is None:
         return None
-    words = planes[starts[0] : starts[0] + 2]
+    words = planes[start : start + 2]
     low, high = (
         np.unpackbits(np.ascontiguousarray(words[:, plane]).view(np.uint8), bitorder="little")
         for plane in (0, 1)

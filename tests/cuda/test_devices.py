@@ -104,19 +104,21 @@ def test_a_machine_without_any_driver_is_not_asked_twice(monkeypatch):
 def machine(monkeypatch):
     """Return a function that makes numba-cuda see a driver with these devices."""
     pytest.importorskip("numba_cuda")
-    from mapper.cuda import api
+    from mapper.cuda import api, kernel_code
 
     monkeypatch.setattr(choose, "_without_driver", lambda: False)
     monkeypatch.setattr(api, "SIMULATED", False)
     monkeypatch.setattr(api, "lowest_capability", lambda: (7, 5))
 
-    def pretend_machine(*gpus, available=True, driver=True, error=None):
+    def pretend_machine(*gpus, available=True, driver=True, error=None, kept=False):
+        monkeypatch.setattr(kernel_code, "any_kept", lambda: kept)
         library = SimpleNamespace(
             is_available=lambda: available, cuda_error=lambda: error, gpus=list(gpus)
         )
         monkeypatch.setattr(api, "cuda", library)
+        numbas = SimpleNamespace(is_available=driver)
         monkeypatch.setattr(
-            api, "cuda_driver", SimpleNamespace(driver=SimpleNamespace(is_available=driver))
+            api, "cuda_driver", SimpleNamespace(driver=numbas, CudaSupportError=OSError)
         )
 
     return pretend_machine
@@ -145,6 +147,10 @@ def test_a_missing_compiler_is_no_missing_device(machine):
     assert choose.find_devices().problem.endswith("CUDA_ERROR_NO_DEVICE (100)")
     machine(available=False, driver=False)
     assert "reports no device" in choose.find_devices().problem
+    machine(available=False, driver=False, kept=True)
+    assert "reports no device" in choose.find_devices().problem
+    machine(gpu("H200", (9, 0)), available=False, kept=True)
+    assert not choose.find_devices().problem
 
 
 class FakeDriver:

@@ -103,6 +103,18 @@ def test_cuts_follow_each_other_without_a_call(
     assert taken(batches) == list(range(2, 21))
 
 
+def test_more_batches_wait_for_the_first_to_be_taken(pool: PriorityPool) -> None:
+    source = Input(20)
+    batches = BatchPrefetcher(pool, source.cut, at_first=7)
+    while batches._cutting is not None:
+        wait([batches._cutting])
+    assert source.n_cut == 7
+    for _ in range(7 - AHEAD):
+        assert batches.take() is not None
+        assert (source.n_cut, batches._cutting) == (7, None)
+    assert taken(batches) == list(range(7 - AHEAD + 1, 21))
+
+
 def test_an_error_comes_after_what_was_cut_before(pool: PriorityPool) -> None:
     source = Input(3)
 
