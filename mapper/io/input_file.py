@@ -198,6 +198,11 @@ class _WithHead(io.RawIOBase):
     def fileno(self) -> int:
         return int(self._raw.fileno())
 
+    def put_back(self, rest: bytes) -> None:
+        """Let the last bytes that were read be read again."""
+        self._head = rest + self._head
+        self.n_read -= len(rest)
+
     def go_to(self, offset: int) -> None:
         """Go on reading at an offset of the file."""
         self._raw.seek(offset)
@@ -458,7 +463,8 @@ class ByteSource:
         if not found.rest.startswith(GZIP_MAGIC[: len(found.rest)]):
             raise _bytes_behind() from found
         self._blocks = None
-        self._stream = _gzip_stream(_WithHead(self._raw, found.rest))
+        self._raw.put_back(found.rest)
+        self._stream = _gzip_stream(self._raw)
 
     def stop(self) -> None:
         """End ``readinto`` of a pipe, and ``go_to``, in other threads: they find it broken."""
