@@ -330,6 +330,11 @@ class ByteSource:
         return self._blocks is not None and not isinstance(self._blocks, MemberStream)
 
     @property
+    def is_serial_gzip(self) -> bool:
+        """True if one thread decompresses the file."""
+        return self._blocks is None and self.raw_head.startswith(GZIP_MAGIC)
+
+    @property
     def member_bytes(self) -> int:
         """Plain bytes that a gzip member may have which several threads decompress; 0 if none is.
 

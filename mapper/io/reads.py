@@ -32,6 +32,10 @@ class Lane(NamedTuple):
     read_group: str | None = None  # as for header.parse_read_group; None: the input's own, if any
 
 
+LARGE_GZIP = 1 << 26
+"""Bytes of a gzip file whose decompression by one thread is worth a message."""
+
+
 class ReadOptions(NamedTuple):
     """Options of :class:`ReadsReader`."""
 
@@ -127,6 +131,14 @@ class ReadsReader(BatchReader):
         except BaseException:
             self.close()
             raise
+
+    @property
+    def large_serial_gzip(self) -> str | None:
+        """Name of a large file that one thread decompresses, if there is one."""
+        for source in self._sources:
+            if source.is_serial_gzip and source.n_bytes >= LARGE_GZIP:
+                return source.name
+        return None
 
     def limit_batches(self, batch_bases: int) -> None:
         """Set the size of later batches."""

@@ -125,6 +125,11 @@ def _map_reads(
         keeps_places=checkpoints is not None,
     )  # fmt: skip
     reader = ReadsReader(lanes, options)
+    if run.backend.n_streams and (name := reader.large_serial_gzip):
+        log.info(
+            "%s: one thread decompresses this gzip file, and a device may wait for it; files by "
+            "bgzip or fastp are decompressed by all", name,
+        )  # fmt: skip
     try:
         plan = run.plan_resources(reader.converts)
     except BaseException:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import threading
 import time
 import weakref
@@ -23,7 +24,7 @@ from mapper.batch import (
     ReadBatch,
 )
 from mapper.batch_ops import DeviceResults, ResultSlice, join_offsets, slice_packed, slice_reads
-from mapper.cuda.devices import CUDA, DeviceChoice
+from mapper.cuda.devices import CPU, CUDA, DeviceChoice
 from mapper.errors import InputFormatError, OutputError
 from mapper.io.bam_writer import encode_bam
 from mapper.io.batch_reader import FastqText
@@ -244,6 +245,24 @@ def test_text_that_a_device_leaves_is_parsed_by_the_host(
         assert 2 <= calls[0] < n_groups - 1
     said = [r.message for r in caplog.records if "the host parses the reads" in r.message]
     assert said == [f"the host parses the reads: {why.value}"] * (why is not LeftToHost.NO_MEMORY)
+
+
+def test_a_run_on_a_device_says_what_would_be_read_faster(
+    world, as_device, monkeypatch, tmp_path, caplog
+) -> None:
+    caplog.set_level("INFO", "mapper")
+    text = Path(world.first).read_bytes()
+    one, many = tmp_path / "one.fq.gz", tmp_path / "many.fq.gz"
+    one.write_bytes(gzip.compress(text, mtime=0))
+    at = text.index(b"\n@", len(text) // 2) + 1
+    many.write_bytes(b"".join(gzip.compress(part, mtime=0) for part in (text[:at], text[at:])))
+    for least in (1 << 26, 1):
+        monkeypatch.setattr("mapper.io.reads.LARGE_GZIP", least)
+        for path in (one, many):
+            for device in (DeviceChoice(CPU), DeviceChoice(CUDA, (0,))):
+                map_to(world.index, tmp_path / "x.bam", str(path), threads=2, device=device)
+    said = [r.message for r in caplog.records if "one thread decompresses" in r.message]
+    assert [message.partition(":")[0] for message in said] == [str(one)]
 
 
 def test_what_the_host_parses_is_not_kept_as_text(world, as_device) -> None:
