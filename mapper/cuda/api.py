@@ -248,7 +248,17 @@ class Kernel:
         return self._functions[key]
 
     def _compile(self, args: tuple[Any, ...]) -> KernelCode:
-        """Compile for the current device."""
+        """Compile for the current device.
+
+        Raises
+        ------
+        DeviceError
+            If there is no compiler; a device may have been chosen without looking for it.
+        """
+        from numba.cuda.cudadrv import nvvm
+
+        if not nvvm.is_available():
+            raise DeviceError(f"a kernel is to be compiled, and NVVM is missing; {INSTALL}")
         types = tuple(self.compiled.typeof_pyval(arg) for arg in args)
         compiled = self.compiled.compile(types)
         library = compiled._codelibrary

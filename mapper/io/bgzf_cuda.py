@@ -206,6 +206,7 @@ class _Deflating(_Lane):
         most = most_blocks * BLOCK_BYTES
         space = self._space
         self._most_bytes = most
+        self._ordinary = np.empty(0, np.uint8)  # where no pages can be locked
         self._data = self._array("data", most, np.uint8)
         slots = self._array("slots", most_blocks * self._slot_bytes, np.uint8)
         self._blocks = self._array("blocks", most_blocks * MAX_BLOCK, np.uint8)
@@ -245,7 +246,11 @@ class _Deflating(_Lane):
         # Memory is locked when the first large group needs it: runs begin sooner.
         is_small = int(spans[:, 1].sum()) <= _LEAST_FETCHED
         n_staged = _LEAST_FETCHED if is_small else self._most_bytes
-        staged = self._space.pinned("plain", n_staged, np.uint8)
+        try:
+            staged = self._space.pinned("plain", n_staged, np.uint8)
+        except DeviceMemoryError as error:
+            log.debug("%s; data for compression goes through ordinary memory", error)
+            staged = self._ordinary = np.empty(n_staged, np.uint8)
         starts = np.empty(most + 1, np.int64)
         n = int(copy_spans(spans, at_once, staged, starts))
         sizes = np.diff(starts[: n + 1])

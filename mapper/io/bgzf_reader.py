@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
 
@@ -107,7 +108,7 @@ class BlocksPart:
     """Of the first bytes of `data` and of `buffer`, if what was found may be no blocks; an error
     then is ReadAgainError."""
 
-    @property
+    @cached_property
     def n_device_blocks(self) -> int:
         """Blocks of BGZF, at most, that take as much memory; 0 if a block is too large for devices.
 
@@ -120,7 +121,8 @@ class BlocksPart:
         return max(len(self.blocks), -(-max(int(bounds.sum()), packed) // MAX_PLAIN))
 
     def __call__(self) -> Done:
-        done = _decompress(self.data, self.blocks, self.buffer, self.count_lines)
+        whole = self.origin is not None
+        done = _decompress(self.data, self.blocks, self.buffer, self.count_lines, whole)
         if done.error is None:
             return done
         if self.origin is None:
@@ -318,27 +320,30 @@ def _bounds_of_tasks(blocks: np.ndarray) -> list[int]:
 
 
 def _decompress(
-    data: np.ndarray, blocks: np.ndarray, buffer: memoryview, count_lines: bool
+    data: np.ndarray, blocks: np.ndarray, buffer: memoryview, count_lines: bool, whole: bool
 ) -> Done:
-    """Decompress blocks into the buffer, up to the first that is damaged."""
+    """Decompress blocks into the buffer, up to the first that is damaged.
+
+    With `whole`, a block whose body holds more than one stream is, too.
+    """
     if isal.usable():
         out = np.frombuffer(buffer, np.uint8)
-        whole = _decompress_compiled(data, blocks, out, isal.workspace(), count_lines)
-        if whole == len(blocks):
+        n = _decompress_compiled(data, blocks, out, isal.workspace(), count_lines, whole)
+        if n == len(blocks):
             return Done(int(blocks[-1, PLAIN_END]), None, blocks if count_lines else None)
-        blocks = blocks[whole:]  # the first of them is damaged: decompress it again for the error
-    return _decompress_singly(data.data, blocks[:, :N_LINES].tolist(), buffer)
+        blocks = blocks[n:]  # the first of them is damaged: decompress it again for the error
+    return _decompress_singly(data.data, blocks[:, :N_LINES].tolist(), buffer, whole)
 
 
 @driver
-def _decompress_compiled(data, blocks, out, work, count_lines):
+def _decompress_compiled(data, blocks, out, work, count_lines, whole):
     """Decompress blocks into `out`; return how many come before the first damaged one."""
     for i in range(len(blocks)):
         body, end = blocks[i, BODY], blocks[i, END]
         plain_start, plain_end = blocks[i, PLAIN_START], blocks[i, PLAIN_END]
         n_bytes = end - TRAILER_BYTES - body
         plain, n_plain = out.ctypes.data + plain_start, plain_end - plain_start
-        if not isal.inflate(data.ctypes.data + body, n_bytes, work, plain, n_plain):
+        if not isal.inflate(data.ctypes.data + body, n_bytes, work, plain, n_plain, whole):
             return i
         if isal.crc32(plain, n_plain) != get32(data, end - TRAILER_BYTES) & 0xFFFFFFFF:
             return i
@@ -347,12 +352,21 @@ def _decompress_compiled(data, blocks, out, work, count_lines):
     return len(blocks)
 
 
-def _decompress_singly(data: memoryview, blocks: list[list[int]], buffer: memoryview) -> Done:
+def _decompress_singly(
+    data: memoryview, blocks: list[list[int]], buffer: memoryview, whole: bool
+) -> Done:
     """Decompress blocks by isal's Python functions, which name the damage."""
     for _, body, end, plain_start, plain_end in blocks:
         crc, length = _TRAILER.unpack_from(data, end - _TRAILER.size)
         try:
-            plain = isal_zlib.decompress(data[body : end - _TRAILER.size], -15, length or 1)
+            packed = data[body : end - _TRAILER.size]
+            if whole:
+                unpacker = isal_zlib.decompressobj(-15)
+                plain = unpacker.decompress(packed, length + 1)
+                if not unpacker.eof or unpacker.unused_data:
+                    raise gzip.BadGzipFile("the body is not one stream of this length")
+            else:
+                plain = isal_zlib.decompress(packed, -15, length or 1)
             if len(plain) != length:
                 raise gzip.BadGzipFile("the length of a block differs")
             if isal_zlib.crc32(plain) != crc:
@@ -364,7 +378,7 @@ def _decompress_singly(data: memoryview, blocks: list[list[int]], buffer: memory
 
 
 class BlockStream:
-    """The plain bytes of a BGZF stream.
+    """The plain bytes of a stream of blocks: BGZF, or gzip members, by the derived class.
 
     Parameters
     ----------
@@ -378,8 +392,8 @@ class BlockStream:
         Place of the file at which `raw` stands.
     """
 
-    are_certain = True
-    """What is found as blocks is such."""
+    may_be_none = False
+    """True if bytes that are no blocks may be taken for such; parts raise ReadAgainError then."""
 
     def __init__(
         self, raw: Any, executor: Executor | None = None, read_bytes: int = READ_BYTES,
@@ -448,7 +462,7 @@ class BlockStream:
         """Return the parts that decompress planned blocks, and move past these."""
         if self.places is not None:
             self.places.append(Place(self._n_planned, self._packed_at + int(blocks[0, START])))
-        origin = None if self.are_certain else Place(self._n_planned, self._packed_at)
+        origin = Place(self._n_planned, self._packed_at) if self.may_be_none else None
         self._n_planned += int(blocks[-1, PLAIN_END])
         self._at = int(blocks[-1, END])
         self.last_block_empty = bool(blocks[-1, PLAIN_START] == blocks[-1, PLAIN_END])

@@ -51,6 +51,11 @@ log = logging.getLogger(__name__)
 
 DEFAULT_BATCH_BASES = 10_000_000
 DEFAULT_CHUNK_BYTES = 4 << 20
+
+_MOST_STEP = 4
+"""Bytes of a step of reading for each base of a batch, where gzip members are larger than
+`chunk_bytes`. With little memory batches are small, and one thread decompresses large members."""
+
 FORMATS = ("fastq", "fasta", "list")
 
 _START_BYTES = 64  # that tell FASTQ and FASTA from other formats
@@ -303,8 +308,8 @@ class FastqReader(BatchReader):
         that from each of two files; ``batch_bases`` bytes of FASTA), at least one, and at most
         one for each ``MIN_COST`` bases.
     chunk_bytes
-        Bytes of text read at a time from each file, more where a gzip member may have more; no
-        effect on the batches.
+        Bytes of text read at a time from each file, more where gzip members have more; no effect
+        on the batches.
     keep_comments
         Take what follows the name as SAM tags (``TAG:TYPE:VALUE``, separated by tabs), except
         ``tags.DROPPED_TAGS``, which describe an alignment.
@@ -366,7 +371,7 @@ class FastqReader(BatchReader):
                 self._sources.append(source)
                 source.count_lines()
                 self._firsts.append(source.n_plain)
-                step = max(chunk_bytes, source.member_bytes)
+                step = max(chunk_bytes, min(source.member_bytes, _MOST_STEP * batch_bases))
                 ahead = bytes_ahead(n_threads, batch_bases, step)
                 self._files.append(InputBuffer(source, step, executor, ahead, inflating, memory))
         except InputFormatError:

@@ -2,20 +2,19 @@
 
 Programs that compress by several threads write a member for each piece of text: fastp one for
 4 MB. A member tells its plain size in its last bytes but not, as a block of BGZF does, where it
-ends. It ends where the next one begins, and headers by one program hardly differ: a place is taken
-for a start if it has the header of the file's first member, but for the low half of the time.
-
-Such bytes occur by chance once in 10 ** 19, but a member by another program may stand between. So a
-member that does not give what its end says is read again, with all that follows, by one thread,
-which needs no sizes and reads one member after another
+ends. It ends where the next one begins: at the bytes of a header, behind a size that is possible
+for the bytes before. That occurs by chance once in some 10 ** 13 bytes, and damaged or foreign
+bytes may stand between members. So what is found must be one DEFLATE stream with the size and the
+checksum that its end gives. Otherwise it is read again, with all that follows, by one thread, which
+needs no sizes and reads one member after another
 (:class:`mapper.io.bgzf_reader.ReadAgainError`). That thread also reads the last member, as nothing
-tells where it ends, and everything from a member on that is larger than these limits or is followed
-by padding.
+tells where it ends, and everything from a member on that exceeds these limits.
+
+A device does not tell whether a stream ends with its body: bytes behind it that end as the member
+does, and hold no header, go unnoticed there.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 
@@ -32,8 +31,6 @@ from mapper.io.bgzf_reader import (
     BlockStream,
     block_table,
 )
-from mapper.io.position import START as FILE_START
-from mapper.io.position import Place
 from mapper.jit.accelerate import core, driver
 from mapper.jit.simd import get16, get32
 
@@ -46,21 +43,38 @@ MOST_PACKED = 1 << 23
 HEADER_BYTES = 10
 """Of a header without name and other fields."""
 
-_TIME = 4  # start of the low half of a header's time
-_DEFLATE = 8
-_MAGIC_0, _MAGIC_1 = 0x1F, 0x8B
-_FLAGS = 3
-_HEADER_CHECK, _EXTRA, _NAME, _COMMENT = 2, 4, 8, 16
+_MAGIC_0, _MAGIC_1, _DEFLATE = 0x1F, 0x8B, 8
+_FLAGS, _EFFORT, _SYSTEM = 3, 8, 9  # where they stand in a header
+_HEADER_CHECK, _EXTRA, _NAME, _COMMENT = 2, 4, 8, 16  # flags
 _RESERVED = 0xE0
+_EFFORTS = 4  # 0, 2 for the most and 4 for the least
+_SYSTEMS, _UNKNOWN = 13, 255
+
+_MOST_RATIO = 1032  # of plain bytes to those of their DEFLATE stream
+_FOUND_AT_ONCE = 1 << 12
+
+
+@core
+def is_header(data, at):
+    """Return True if a member may begin at `at`, where HEADER_BYTES are known (RFC 1952)."""
+    magic = data[at] == _MAGIC_0 and data[at + 1] == _MAGIC_1 and data[at + 2] == _DEFLATE
+    effort, system = data[at + _EFFORT], data[at + _SYSTEM]
+    return (
+        magic
+        and data[at + _FLAGS] & _RESERVED == 0
+        and effort <= _EFFORTS
+        and effort % 2 == 0
+        and (system <= _SYSTEMS or system == _UNKNOWN)
+    )
 
 
 @core
 def body_start(data, at, end):
     """Return where the body of a member begins whose header begins at `at`.
 
-    Bytes are known up to `end`; 0 if more must be known, or the header is none.
+    Bytes are known up to `end`; 0 if more must be known, or there is no header.
     """
-    if end - at < HEADER_BYTES or data[at + _FLAGS] & _RESERVED:
+    if end - at < HEADER_BYTES or not is_header(data, at):
         return np.int64(0)
     flags = data[at + _FLAGS]
     body = at + HEADER_BYTES
@@ -79,24 +93,13 @@ def body_start(data, at, end):
 
 
 @core
-def _has_header(data, at, first):
-    for i in range(HEADER_BYTES):
-        if data[at + i] != first[i] and i != _TIME and i != _TIME + 1:
-            return False
-    return True
-
-
-@core
-def next_start(data, at, end, first):
-    """Return the first place from `at` on where a member begins as `first` does; -1 if none.
-
-    The header must lie before `end`.
-    """
+def next_header(data, at, end):
+    """Return the first place from `at` on where a member may begin, wholly before `end`; or -1."""
     while at + HEADER_BYTES <= end:
         # Mostly the third byte of a magic number does not stand here, and three places are out.
         third = data[at + 2]
         if third == _DEFLATE:
-            if _has_header(data, at, first):
+            if is_header(data, at):
                 return np.int64(at)
             at += 1
         elif third == _MAGIC_1:
@@ -108,8 +111,22 @@ def next_start(data, at, end, first):
     return np.int64(-1)
 
 
+@core
+def plain_bytes(data, body, end):
+    """Return the plain size that a member says it has which ends at `end`; -1 if it is impossible.
+
+    No program makes data longer by more than an eighth.
+    """
+    n_body = end - TRAILER_BYTES - body
+    if n_body <= 0:
+        return np.int64(-1)
+    n_plain = get32(data, end - 4) & 0xFFFFFFFF
+    possible = n_plain <= MOST_PLAIN and n_plain <= _MOST_RATIO * n_body
+    return np.int64(n_plain if possible and n_body <= n_plain + n_plain // 8 + 8 else -1)
+
+
 @driver
-def find_members(data, at, end, room, first, blocks):
+def find_members(data, at, end, room, blocks):
     """Find consecutive whole members and the positions of their plain bytes.
 
     Parameters
@@ -118,8 +135,6 @@ def find_members(data, at, end, room, first, blocks):
         uint8; the members begin at `at`, and bytes are known up to `end`.
     room
         Limit of plain bytes; the first member may exceed it.
-    first
-        The first HEADER_BYTES of the file.
     blocks
         Table to be written (:func:`mapper.io.bgzf_reader.block_table`), but for N_LINES.
 
@@ -131,14 +146,15 @@ def find_members(data, at, end, room, first, blocks):
     plain = np.int64(0)
     while n < len(blocks):
         body = body_start(data, at, end)
-        following = next_start(data, body, end, first) if body else np.int64(-1)
-        if following < 0:
-            return n, MORE if end - at < MOST_PACKED else NO_BLOCK
-        n_body = following - TRAILER_BYTES - body
-        n_plain = get32(data, following - 4) & 0xFFFFFFFF
-        # Nothing becomes longer by more than this: the bytes before are no size, but padding.
-        if n_body <= 0 or n_plain > MOST_PLAIN or n_body > n_plain + n_plain // 8 + 8:
-            return n, NO_BLOCK
+        following, n_plain = np.int64(-1), np.int64(-1)
+        if body:
+            following = next_header(data, body, end)
+        while following >= 0 and n_plain < 0 and following - at <= MOST_PACKED:
+            n_plain = plain_bytes(data, body, following)
+            if n_plain < 0:
+                following = next_header(data, following + 1, end)
+        if n_plain < 0:
+            return n, NO_BLOCK if following >= 0 or end - at > MOST_PACKED else MORE
         if n > 0 and plain + n_plain > room:
             return n, FOUND
         blocks[n, START], blocks[n, BODY], blocks[n, END] = at, body, following
@@ -149,36 +165,24 @@ def find_members(data, at, end, room, first, blocks):
     return n, FOUND
 
 
-def begins_with_members(start: bytes) -> bool:
-    """Return True if a file that begins with these bytes begins with a member that is found."""
+def largest_member(start: bytes) -> int:
+    """Return the plain bytes of the largest member that is found at the start of a file, or 0."""
     data = np.frombuffer(start, np.uint8)
-    if len(data) < HEADER_BYTES or data[0] != _MAGIC_0 or data[1] != _MAGIC_1:
-        return False
-    n, _ = find_members(data, 0, len(data), 0, data[:HEADER_BYTES], block_table(1))
-    return bool(n)
+    blocks = block_table(_FOUND_AT_ONCE)
+    n, _ = find_members(data, 0, len(data), np.iinfo(np.int64).max, blocks)
+    return int((blocks[:n, PLAIN_END] - blocks[:n, PLAIN_START]).max(initial=0))
 
 
 class MemberStream(BlockStream):
     """The plain bytes of gzip members that are found; NoBlockError where the next one is not.
 
-    Parts raise ReadAgainError, for damaged members too.
-
-    Parameters
-    ----------
-    raw, executor, start
-        See :class:`BlockStream`.
-    first
-        The first HEADER_BYTES of the file.
+    Damage, too, is found by who reads again.
     """
 
-    are_certain = False
-
-    def __init__(self, raw: Any, executor: Any, first: bytes, start: Place = FILE_START) -> None:
-        super().__init__(raw, executor, 2 * MOST_PACKED, start)
-        self._first = np.frombuffer(first, np.uint8)[:HEADER_BYTES]
+    may_be_none = True
 
     def _find(self, room: int, blocks: np.ndarray) -> tuple[int, int]:
-        n, why = find_members(self._packed, self._at, self._end, room, self._first, blocks)
+        n, why = find_members(self._packed, self._at, self._end, room, blocks)
         if why == MORE and self._raw_ended:
             why = NO_BLOCK
         return int(n), int(why)

@@ -401,6 +401,9 @@ class InputBuffer:
         step, error = Step(0), None
         try:
             with self._changed:
+                if self._filled.is_full and self._block is not self._filled:
+                    self._drop_beginning()  # these bytes are to be used up first
+                    return
                 filled, front, n_bytes = self._filled, self._wanted, self._block_bytes()
                 has_room = self._has_room()
                 again, self._again, n_again = self._again, None, self._n_again
@@ -422,11 +425,10 @@ class InputBuffer:
             self._fail(failure)
             return
         with self._changed:
-            self._is_beginning = False
-            if n_again != self._n_again:  # meanwhile a part has found that it has to be read again
-                self._go_on_ahead()
-                self._changed.notify_all()
+            if n_again != self._n_again:
+                self._drop_beginning()
                 return
+            self._is_beginning = False
             self._all_begun |= step.n_bytes == 0
             ahead = PendingStep(filled, step.n_bytes, len(step.parts))
             ahead.error = error
@@ -464,15 +466,18 @@ class InputBuffer:
     def _take_group(self, n_blocks: int) -> list[tuple[PendingStep, BlocksPart]]:
         """Take parts of about so many blocks, and not more; none if there are fewer.
 
-        Large gzip members, which are few, are left to threads (:data:`DEVICE_BLOCK_BYTES`).
+        Large gzip members, which are few, are left to threads (``DEVICE_BLOCK_BYTES``).
         """
         taken: list[tuple[PendingStep, BlocksPart]] = []
+        left: list[tuple[PendingStep, BlocksPart]] = []
         with self._changed:
             if sum(part.n_device_blocks for _, part in self._parts) < n_blocks:
                 return []
-            while self._parts and 0 < self._parts[0][1].n_device_blocks <= n_blocks:
-                taken.append(self._parts.popleft())
-                n_blocks -= taken[-1][1].n_device_blocks
+            while self._parts and self._parts[0][1].n_device_blocks <= n_blocks:
+                first = self._parts.popleft()
+                (taken if first[1].n_device_blocks else left).append(first)
+                n_blocks -= first[1].n_device_blocks
+            self._parts.extendleft(reversed(left))
         return taken
 
     def _do_part(self) -> None:
@@ -506,6 +511,15 @@ class InputBuffer:
             self._all_begun = True
             self._steps.clear()
             self._parts.clear()
+        self._changed.notify_all()
+
+    def _drop_beginning(self) -> None:
+        """Begin no step, as a part has found meanwhile that it has to be read again.
+
+        (With the lock held.)
+        """
+        self._is_beginning = False
+        self._go_on_ahead()
         self._changed.notify_all()
 
     def _read_again(self, block: Block, place: Place) -> None:

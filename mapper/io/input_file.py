@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import math
 import os
 import queue
 import stat
@@ -15,6 +16,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, Protocol
@@ -23,13 +25,7 @@ from isal import igzip, isal_zlib
 
 from mapper.errors import InputFormatError
 from mapper.io.bgzf_reader import READ_BYTES, BlockStream, NoBlockError, Step, is_bgzf
-from mapper.io.gzip_members import (
-    HEADER_BYTES,
-    MOST_PACKED,
-    MOST_PLAIN,
-    MemberStream,
-    begins_with_members,
-)
+from mapper.io.gzip_members import MOST_PACKED, MemberStream, largest_member
 from mapper.io.position import START, FilePosition, Place
 from mapper.parallel.pool import start_daemon, thread_pool
 
@@ -242,10 +238,12 @@ class ByteSource:
     path
         File name, or ``-`` for standard input.
     executor
-        Its threads help to decompress BGZF, and files that begin with a small gzip member and
-        another like it; other gzip can only be decompressed by one thread.
+        Its threads help to decompress BGZF.
     read_bytes
         Compressed bytes of one read of BGZF: less where many files are open.
+    finds_members
+        Threads of `executor` also decompress gzip members (:mod:`mapper.io.gzip_members`), if the
+        file begins with such that are found; worth while with more threads than files.
 
     Raises
     ------
@@ -255,21 +253,23 @@ class ByteSource:
     """
 
     def __init__(
-        self, path: str, executor: Executor | None = None, read_bytes: int = READ_BYTES
-    ) -> None:
+        self, path: str, executor: Executor | None = None, read_bytes: int = READ_BYTES, *,
+        finds_members: bool = False,
+    ) -> None:  # fmt: skip
         name = source_name(path)
-        self._begin(_open_raw(path, name), path, name, executor, read_bytes)
+        self._begin(_open_raw(path, name), path, name, executor, read_bytes, finds_members)
 
     @classmethod
     def of_stream(cls, raw: Any, name: str) -> ByteSource:
         """Return the plain bytes of an open binary stream."""
         source = cls.__new__(cls)
-        source._begin(raw, "", name, None, READ_BYTES)
+        source._begin(raw, "", name, None, READ_BYTES, False)
         return source
 
     def _begin(
-        self, raw: Any, path: str, name: str, executor: Executor | None, read_bytes: int
-    ) -> None:
+        self, raw: Any, path: str, name: str, executor: Executor | None, read_bytes: int,
+        finds_members: bool,
+    ) -> None:  # fmt: skip
         self.name = name
         self.path = path
         head = _read_head(raw, self.name)
@@ -292,32 +292,44 @@ class ByteSource:
                 raw = self._pipe = ReadAhead(raw, name)
         self._raw = _WithHead(raw, head)
         self._executor, self._read_bytes = executor, read_bytes
+        self._counts_lines = self._keeps_places = False
         self._blocks: BlockStream | None = None
         self._places: deque[Place] | None = None  # of blocks; None for a file without such
+        self._end_of_places: float = math.inf  # those behind it are wrong
         self._stopped = False
         self.n_plain = 0
         """Plain bytes that have been read."""
-        self._stream: Any = self._raw
+        self._largest_member = 0  # plain bytes; 0 if no members are looked for
         self._ahead = memoryview(b"")
         self._error: BrokenStreamError | None = None
-        if head.startswith(GZIP_MAGIC):
-            threads_help = executor is not None and self.n_bytes > 0
-            if is_bgzf(head) or (threads_help and self._begins_with_members()):
-                self._stream = self._blocks = self._open_blocks(START)
-            else:
-                self._stream = _gzip_stream(self._raw)
+        self._stream: Any = self._raw
+        if is_bgzf(head):
+            self._open_blocks(START)
+        elif head.startswith(GZIP_MAGIC):
+            # Members are looked for when reading begins: it takes time, and files may be many.
+            # Standard input may be a file that has been read in part.
+            is_file = self.n_bytes > 0 and path != STDIN
+            is_left = finds_members and executor is not None and is_file
+            self._stream = None if is_left else _gzip_stream(self._raw)
 
-    def _begins_with_members(self) -> bool:
-        try:
-            return begins_with_members(os.pread(self._raw.fileno(), MOST_PACKED, 0))
-        except OSError as error:
-            self._raw.close()
-            raise InputFormatError(f"{self.name}: cannot be read ({error.strerror})") from error
+    def _open_stream(self) -> None:
+        """Open the stream if that has been left to the first use."""
+        if self._stream is not None:
+            return
+        with suppress(OSError):  # which reading will find again
+            self._largest_member = largest_member(os.pread(self._raw.fileno(), MOST_PACKED, 0))
+        if self._largest_member:
+            self._open_blocks(START)
+        else:
+            self._stream = _gzip_stream(self._raw)
 
-    def _open_blocks(self, place: Place) -> BlockStream:
-        if is_bgzf(self.raw_head):
-            return BlockStream(self._raw, self._executor, self._read_bytes, place)
-        return MemberStream(self._raw, self._executor, self.raw_head[:HEADER_BYTES], place)
+    def _open_blocks(self, place: Place) -> None:
+        """Read blocks from a place on, at which the file stands."""
+        kind = BlockStream if is_bgzf(self.raw_head) else MemberStream
+        self._stream = self._blocks = kind(self._raw, self._executor, self._read_bytes, place)
+        self._blocks.count_lines = self._counts_lines
+        if self._keeps_places:
+            self._places = self._blocks.places = deque([place])
 
     @property
     def n_read(self) -> int:
@@ -332,15 +344,17 @@ class ByteSource:
     @property
     def is_serial_gzip(self) -> bool:
         """True if one thread decompresses the file."""
+        self._open_stream()
         return self._blocks is None and self.raw_head.startswith(GZIP_MAGIC)
 
     @property
     def member_bytes(self) -> int:
-        """Plain bytes that a gzip member may have which several threads decompress; 0 if none is.
+        """Plain bytes of the largest of the first gzip members that several threads decompress.
 
-        Smaller buffers do, but only one thread then decompresses members that do not fit.
+        A member that a buffer has no room for is decompressed by one thread. 0 for other files.
         """
-        return MOST_PLAIN if isinstance(self._blocks, MemberStream) else 0
+        self._open_stream()
+        return self._largest_member
 
     @property
     def ends_with_eof_block(self) -> bool:
@@ -349,11 +363,13 @@ class ByteSource:
 
     def count_lines(self) -> None:
         """Count line ends of blocks in the threads that decompress them."""
+        self._counts_lines = True
         if self._blocks is not None:
             self._blocks.count_lines = True
 
     def keep_places(self) -> None:
         """Note blocks, where reading can begin, for :meth:`position`; before any read."""
+        self._keeps_places = True
         if self._blocks is not None:
             self._places = self._blocks.places = deque([START])
 
@@ -361,7 +377,8 @@ class ByteSource:
         """Return the position after `n_plain` plain bytes, which never become fewer."""
         place = START
         if self._places is not None:
-            while len(self._places) > 1 and self._places[1].plain <= n_plain:
+            known = min(n_plain, self._end_of_places)
+            while len(self._places) > 1 and self._places[1].plain <= known:
                 self._places.popleft()
             place = self._places[0]
         elif self._stream is self._raw:
@@ -376,16 +393,13 @@ class ByteSource:
         BrokenStreamError
             If the file ends before, cannot be read, or :meth:`stop` was called meanwhile.
         """
+        self._open_stream()
         if position.place.plain > self.n_plain:
             self._raw.go_to(position.place.packed)
             self._ahead = memoryview(b"")
             self.n_plain = position.place.plain
-            if self._blocks is not None:
-                counts_lines = self._blocks.count_lines
-                self._stream = self._blocks = self._open_blocks(position.place)
-                self._blocks.count_lines = counts_lines
-                if self._places is not None:
-                    self._places = self._blocks.places = deque([position.place])
+            if self._stream is not self._raw:
+                self._open_blocks(position.place)
         skip(self, position.n_plain - self.n_plain, lambda: self._stopped)
 
     def peek(self, n: int) -> bytes:
@@ -393,6 +407,8 @@ class ByteSource:
 
         To be called before any read. A broken stream raises its error when it is read.
         """
+        if self._stream is None:
+            return _first_of_gzip(self.path, n)
         buffer = bytearray(n)
         filled = 0
         try:
@@ -418,6 +434,7 @@ class ByteSource:
         elif self._error is not None:
             raise self._error
         else:
+            self._open_stream()
             n = self._read_plain(buffer)
         self.n_plain += n
         return n
@@ -429,6 +446,7 @@ class ByteSource:
         or ReadAgainError: the bytes of later steps are useless then, and :meth:`read_again` goes
         back.
         """
+        self._open_stream()
         if self._blocks is None or self._ahead or self._error is not None:
             return Step(self.readinto(buffer))
         try:
@@ -442,13 +460,21 @@ class ByteSource:
         return step._replace(parts=[replace(part, explain=_broken) for part in step.parts])
 
     def read_again(self, place: Place) -> None:
-        """Read on from a place by one thread, as a part of a step has asked (ReadAgainError)."""
-        self._raw.go_to(place.packed)
+        """Read on from a place by one thread, as a part of a step has asked (ReadAgainError).
+
+        Raises
+        ------
+        BrokenStreamError
+            If the file cannot be read there.
+        """
+        try:
+            self._raw.go_to(place.packed)
+        except OSError as error:
+            raise _broken(error) from error
         self._blocks = None
         self._stream = _gzip_stream(self._raw)
         self.n_plain = place.plain
-        while self._places and self._places[-1].plain > place.plain:
-            self._places.pop()
+        self._end_of_places = place.plain
 
     def _read_plain(self, buffer: memoryview) -> int:
         try:
@@ -479,8 +505,20 @@ class ByteSource:
 
     def close(self) -> None:
         """Close the file (not standard input); no thread may read it."""
-        self._stream.close()
+        if self._stream is not None:
+            self._stream.close()
         self._raw.close()  # a gzip stream leaves its file open
+
+
+def _first_of_gzip(path: str, n: int) -> bytes:
+    """Return the first `n` plain bytes of a gzip file, as far as it can be read."""
+    buffer = bytearray(n)
+    filled = 0
+    with suppress(*_READ_ERRORS), io.FileIO(path) as raw:
+        stream = _gzip_stream(raw)
+        while filled < n and (got := stream.readinto(memoryview(buffer)[filled:])):
+            filled += got
+    return bytes(buffer[:filled])
 
 
 def skip(source: PlainBytes, n_bytes: int, stopped: Callable[[], bool]) -> None:

@@ -190,12 +190,12 @@ def deflate(data, n_bytes, level, work, out, start, end):
 
 
 @driver
-def inflate(data, n_bytes, work, out, n_plain):
+def inflate(data, n_bytes, work, out, n_plain, whole=False):
     """Decompress the raw deflate stream at an address to the address `out`.
 
     Returns
     -------
-    True if it holds exactly `n_plain` bytes.
+    True if it holds exactly `n_plain` bytes and, with `whole`, ends with the last of `n_bytes`.
     """
     state = work.ctypes.data
     _inflate_init(np.uintp(state))
@@ -205,7 +205,8 @@ def inflate(data, n_bytes, work, out, n_plain):
     halves[2] = n_plain
     words[2] = data
     halves[8] = n_bytes
-    return _inflate(np.uintp(state)) == 0 and halves[3] == n_plain
+    good = _inflate(np.uintp(state)) == 0 and halves[3] == n_plain
+    return good and (halves[8] == 0 or not whole)
 
 
 @cache

@@ -2,8 +2,9 @@
 
 A position lies between two batches. It counts plain bytes; for a file in which reading can begin
 elsewhere than at its start, it also names the last such place before it, so that only the bytes
-between the two are read again. Of BGZF that is a block, of an uncompressed file any byte; any other
-gzip stream, and a file that samtools converts, is read from its start.
+between the two are read again. Of BGZF that is a block, of gzip whose members are found a member,
+of an uncompressed file any byte; any other gzip stream, and a file that samtools converts, is read
+from its start.
 """
 
 from __future__ import annotations

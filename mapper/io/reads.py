@@ -136,7 +136,7 @@ class ReadsReader(BatchReader):
     def large_serial_gzip(self) -> str | None:
         """Name of a large file that one thread decompresses, if there is one."""
         for source in self._sources:
-            if source.is_serial_gzip and source.n_bytes >= LARGE_GZIP:
+            if source.n_bytes >= LARGE_GZIP and source.is_serial_gzip:
                 return source.name
         return None
 
@@ -229,8 +229,11 @@ class ReadsReader(BatchReader):
             tag = b"RGZ" + parse_read_group(lane.read_group)[1].encode() + b"\0"
         sources: list[ByteSource] = []
         with ExitStack() as stack:
+            # With no more threads than files, these decompress a file each.
+            finds_members = self._options.n_threads > len(lane.paths)
             for path in lane.paths:
-                sources.append(ByteSource(path, self._options.executor))
+                source = ByteSource(path, self._options.executor, finds_members=finds_members)
+                sources.append(source)
                 stack.callback(sources[-1].close)
                 if self._options.keeps_places:
                     sources[-1].keep_places()

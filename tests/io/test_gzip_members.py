@@ -8,7 +8,7 @@ from __future__ import annotations
 import gzip
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from itertools import product
 from pathlib import Path
@@ -23,12 +23,13 @@ from mapper.io.gzip_members import (
     HEADER_BYTES,
     MOST_PLAIN,
     MemberStream,
-    begins_with_members,
     body_start,
+    largest_member,
 )
 from mapper.io.input_buffer import InputBuffer
 from mapper.io.input_file import BrokenStreamError, ByteSource
 
+ODD = 77
 LETTERS = np.frombuffer(b"ACGT\n", np.uint8)
 TEXT = np.random.default_rng(5).choice(LETTERS, 4_000_000).tobytes()
 
@@ -36,11 +37,16 @@ TEXT = np.random.default_rng(5).choice(LETTERS, 4_000_000).tobytes()
 def member(
     text: bytes, *, time: int = 0, level: int = 1, extra: bytes | None = None,
     name: bytes | None = None, comment: bytes | None = None, check: bool = False,
+    system: int = 255,
 ) -> bytes:  # fmt: skip
-    """Return a gzip member with any of a header's fields."""
+    """Return a gzip member with any of a header's fields.
+
+    One of an unknown `system` is valid, but not found, so that it is taken for a part of the member
+    before it.
+    """
     flags = 2 * check + 4 * (extra is not None) + 8 * (name is not None)
     flags += 16 * (comment is not None)
-    header = struct.pack("<BBBBIBB", 31, 139, 8, flags, time, 0, 255)
+    header = struct.pack("<BBBBIBB", 31, 139, 8, flags, time, 0, system)
     if extra is not None:
         header += struct.pack("<H", len(extra)) + extra
     for field in (name, comment):
@@ -68,7 +74,7 @@ def pool():
 
 
 def read_all(path: Path, executor: Executor | None, size: int = 100_000) -> bytes:
-    source = ByteSource(str(path), executor)
+    source = ByteSource(str(path), executor, finds_members=True)
     data, buffer = b"", bytearray(size)
     try:
         while n := source.readinto(memoryview(buffer)):
@@ -79,8 +85,8 @@ def read_all(path: Path, executor: Executor | None, size: int = 100_000) -> byte
 
 
 KINDS = {
-    "plain": {}, "stored": {"level": 0}, "late": {"time": 300}, "later": {"time": 1 << 30},
-    "named": {"name": b"reads.fq"},
+    "plain": {}, "stored": {"level": 0}, "later": {"time": 1 << 30}, "named": {"name": b"reads.fq"},
+    "odd": {"system": ODD},
 }  # fmt: skip
 
 
@@ -120,7 +126,7 @@ FIELDS = [
 def test_any_header(tmp_path, pool, fields):
     text = TEXT[:50_000]
     packed = members(text, 5000, **fields)
-    assert begins_with_members(packed)
+    assert largest_member(packed) == 5000
     whole = len(member(b"", **fields)) - len(member(b"")) + HEADER_BYTES
     data = np.frombuffer(packed, np.uint8)
     assert body_start(data, 0, len(data)) == whole
@@ -134,13 +140,13 @@ def test_any_header(tmp_path, pool, fields):
     "packed",
     [
         b"", b"\x1f", b"\x1f\x8b\x08", b"@r\nACGT\n+\nIIII\n", member(TEXT[:1000]),
-        member(TEXT[:1000]) + member(TEXT[:10], name=b"x"), member(b"")[:-1] + b"\1",
+        member(TEXT[:1000]) + member(TEXT[:10], system=ODD), member(b"")[:-1] + b"\1",
         member(bytes(MOST_PLAIN + 1)) + member(b"A") * 2,
     ],
     ids=["empty", "byte", "start", "text", "one", "other", "size", "large"],
 )  # fmt: skip
 def test_what_is_no_such_file(packed):
-    assert not begins_with_members(packed)
+    assert largest_member(packed) == 0
 
 
 def test_threads_decompress(tmp_path, pool):
@@ -151,11 +157,11 @@ def test_threads_decompress(tmp_path, pool):
         (member(TEXT), pool, type(None)),
     ):
         path.write_bytes(packed)
-        source = ByteSource(str(path), executor)
-        assert type(source._blocks) is kind
-        assert not source.is_bgzf
+        source = ByteSource(str(path), executor, finds_members=True)
         buffer = memoryview(bytearray(len(TEXT)))
         step = source.begin(buffer)
+        assert type(source._blocks) is kind
+        assert not source.is_bgzf
         assert len(step.parts) == (1 if kind is MemberStream else 0)
         source.close()
 
@@ -170,7 +176,7 @@ def test_a_large_member_between_small_ones(tmp_path, pool):
 
 def read_with_error(path: Path, executor: Executor | None) -> tuple[bytes, str]:
     """Return the bytes of a file, and why it cannot be read further."""
-    source = ByteSource(str(path), executor)
+    source = ByteSource(str(path), executor, finds_members=True)
     buffer, got, why = bytearray(300), b"", ""
     try:
         while n := source.readinto(memoryview(buffer)):
@@ -219,15 +225,55 @@ def test_a_header_inside_a_member(tmp_path, pool):
     text = TEXT[:60] + inside + TEXT[:40]
     path = tmp_path / "x.gz"
     path.write_bytes(member(text, level=0) + members(TEXT[:3000], 1000))
-    assert isinstance(ByteSource(str(path), pool)._blocks, MemberStream)
+    source = ByteSource(str(path), pool, finds_members=True)
+    assert source.member_bytes == 1000
+    source.close()
     assert read_all(path, pool) == text + TEXT[:3000]
+
+
+def test_no_member_is_skipped(tmp_path, pool):
+    """What stands between a member and the next header may end as the member does."""
+    path = tmp_path / "x.gz"
+    one = member(TEXT[:5000])
+    path.write_bytes(one + member(TEXT[:5000], system=ODD) + members(TEXT[:9000], 1000))
+    assert read_all(path, pool) == TEXT[:5000] * 2 + TEXT[:9000]
+    path.write_bytes(one + one[-500:] + members(TEXT[:9000], 1000))
+    for executor in (None, pool):
+        got, why = read_with_error(path, executor)
+        assert "other bytes follow" in why
+        assert TEXT[:5000].startswith(got)
+
+
+def test_a_file_that_stands_elsewhere(tmp_path, pool, monkeypatch):
+    """Standard input may be a file of which another program has read a part."""
+    path = tmp_path / "x.gz"
+    first = member(TEXT[:7000])
+    path.write_bytes(first + members(TEXT[7000:90_000], 1000))
+    with path.open("rb", buffering=0) as file:
+        file.seek(len(first))
+        monkeypatch.setattr("mapper.io.input_file._open_raw", lambda *_: file)
+        source = ByteSource("-", pool, finds_members=True)
+        data, buffer = b"", bytearray(5000)
+        while n := source.readinto(memoryview(buffer)):
+            data += buffer[:n]
+    assert data == TEXT[7000:90_000]
+
+
+def test_looking_at_the_start_reads_little(tmp_path, pool):
+    path = tmp_path / "x.gz"
+    for packed in (member(b"@") * 3 + members(TEXT, 300_000), member(b"@r")[:-9], b"\x1f\x8b"):
+        path.write_bytes(packed)
+        source = ByteSource(str(path), pool, finds_members=True)
+        assert source.peek(4) == read_with_error(path, None)[0][:4]
+        assert source._stream is None
+        source.close()
 
 
 @pytest.mark.parametrize("n_plain", [0, 1, 999_999, 2_000_000, len(TEXT)])
 def test_reading_goes_on_at_a_member(tmp_path, pool, n_plain):
     path = tmp_path / "x.gz"
     path.write_bytes(members(TEXT, 300_000))
-    first = ByteSource(str(path), pool)
+    first = ByteSource(str(path), pool, finds_members=True)
     first.keep_places()
     buffer = memoryview(bytearray(500_000))
     while first.n_plain < n_plain:
@@ -235,9 +281,12 @@ def test_reading_goes_on_at_a_member(tmp_path, pool, n_plain):
     position = first.position(n_plain)
     first.close()
     assert n_plain - 500_000 - 300_000 <= position.place.plain <= n_plain
-    second = ByteSource(str(path), pool)
+    second = ByteSource(str(path), pool, finds_members=True)
+    second.keep_places()
+    second.peek(4)
     second.go_to(position)
-    assert second.n_read <= position.place.packed + (1 << 24)
+    assert second._places is not None
+    assert second._places[0] == position.place
     rest = b""
     while n := second.readinto(buffer):
         rest += buffer[:n]
@@ -276,7 +325,7 @@ def read_buffer(
     ahead: int = 200_000,
 ) -> tuple[bytes, int, str]:
     """Return the bytes of a file by steps, its line ends, and why it cannot be read further."""
-    source = ByteSource(str(path), pool)
+    source = ByteSource(str(path), pool, finds_members=True)
     source.count_lines()
     buffer = InputBuffer(source, 20_000, executor, ahead, inflating)
     got, n_lines, ended = b"", 0, False
@@ -290,34 +339,112 @@ def read_buffer(
     return got, n_lines, why
 
 
+def faulty_file(path: Path, rng: np.random.Generator) -> tuple[bytes, bool]:
+    """Write 100 members, with an odd one between them or a damaged bit; return their text."""
+    parts = [member(TEXT[i : i + 7000]) for i in range(0, 700_000, 7000)]
+    place, odd = int(rng.integers(100)), bool(rng.integers(2))
+    text = TEXT[:700_000]
+    if odd:
+        inserted = TEXT[: rng.integers(8000)]
+        parts.insert(place, member(inserted, system=ODD))
+        text = text[: 7000 * place] + inserted + text[7000 * place :]
+    else:
+        broken = bytearray(parts[place])
+        broken[rng.integers(20, len(broken))] ^= 0x10
+        parts[place] = bytes(broken)
+    path.write_bytes(b"".join(parts))
+    return text, odd
+
+
 @pytest.mark.parametrize("ahead", [None, 200_000, 1 << 22])
 def test_steps_go_back_to_a_member_that_is_none(tmp_path, pool, ahead):
-    """Members of others between those that are found, some damaged; many steps have begun.
-
-    With the largest number the last member, which only one thread reads, has been begun.
-    """
+    """With the largest number the last member, which only one thread reads, has been begun."""
     path = tmp_path / "x.gz"
     rng = np.random.default_rng(11)
-    n_errors = 0
-    for n_before in rng.integers(1, 60, 40).tolist():
-        # The place of the foreign member, or of the damage, among 100.
-        at = int(rng.integers(0, 5000))
-        parts = [member(TEXT[i : i + 7000]) for i in range(0, 700_000, 7000)]
-        if n_before % 2:
-            parts.insert(n_before, member(TEXT[:at], time=1 << 30))
-            text = TEXT[: 7000 * n_before] + TEXT[:at] + TEXT[7000 * n_before : 700_000]
-        else:
-            broken = bytearray(parts[n_before])
-            broken[20 + at % (len(broken) - 20)] ^= 0x10
-            parts[n_before], text = bytes(broken), TEXT[:700_000]
-        path.write_bytes(b"".join(parts))
+    n_odd = 0
+    for _ in range(40):
+        text, odd = faulty_file(path, rng)
+        n_odd += odd
         executor = None if ahead is None else pool
         got, n_lines, why = read_buffer(path, pool, executor, ahead=ahead or 0)
         assert why == read_with_error(path, None)[1]
-        n_errors += bool(why)
+        assert bool(why) != odd
         assert n_lines == got.count(b"\n")
         assert why or got == text
-    assert 10 < n_errors < 30
+    assert 10 < n_odd < 30
+
+
+class Delayed(Executor):
+    """Tasks that a test runs when it likes."""
+
+    def __init__(self) -> None:
+        self.tasks: list[Callable[[], object]] = []
+
+    def submit(self, function, /, *args, **kwargs):
+        self.tasks.append(function)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_going_back_between_any_two_steps_loses_nothing(tmp_path, pool, monkeypatch, seed):
+    """Other threads finish parts after a thread was to begin a step, and while it gets memory."""
+    rng = np.random.default_rng(seed)
+    tasks = Delayed()
+    n_met = 0
+
+    class Raced(InputBuffer):
+        def _begin_step(self) -> None:
+            self.of_others()
+            super()._begin_step()
+
+        def of_others(self) -> None:
+            nonlocal n_met
+            before = self._n_again
+            for _ in range(rng.integers(8) if rng.random() < 0.3 else 0):
+                self._do_part()
+            n_met += self._n_again != before
+
+    def memory(n_bytes: int) -> np.ndarray:
+        if raced:
+            raced[0].of_others()
+        return np.empty(n_bytes, np.uint8)
+
+    path = tmp_path / "x.gz"
+    for _ in range(40):
+        raced: list[Raced] = []
+        text, odd = faulty_file(path, rng)
+        source = ByteSource(str(path), pool, finds_members=True)
+        source.count_lines()
+        source.keep_places()
+        buffer = Raced(source, 20_000, tasks, 60_000, memory=memory)
+        raced.append(buffer)
+        got, ended, half, earlier = b"", False, b"", source.position(0)
+        while not ended:
+            for task in tasks.tasks[:]:
+                if rng.random() < 0.5:
+                    tasks.tasks.remove(task)
+                    task()
+            view, ended = buffer.unread(30_000)
+            n = len(view) if ended else int(rng.integers(1, len(view) + 1))
+            assert buffer.line_ends(view[:n]) == view[:n].tobytes().count(b"\n")
+            got += buffer.take(n).tobytes()
+            position = source.position(len(got))
+            assert position.place.plain <= len(got)
+            if len(got) < len(text) // 2:
+                earlier, half = position, got
+        why = "" if buffer.broken is None else str(buffer.broken)
+        assert why == read_with_error(path, None)[1]
+        assert got == text if odd else why
+        buffer.close()
+        tasks.tasks.clear()
+        if odd:
+            again = ByteSource(str(path), pool, finds_members=True)
+            again.go_to(earlier)
+            room = memoryview(bytearray(len(text)))
+            while n := again.readinto(room):
+                half += room[:n]
+            again.close()
+            assert half == text
+    assert n_met > 0
 
 
 @pytest.mark.parametrize("size", [50_000, DEVICE_BLOCK_BYTES, DEVICE_BLOCK_BYTES + 1])
