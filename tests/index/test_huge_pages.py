@@ -54,6 +54,7 @@ def test_the_copy_is_the_same_index(index: Index) -> None:
         )  # fmt: skip
         assert not copy.flags.writeable  # code that was compiled for the index fits
         assert not np.shares_memory(copy, array), name
+        assert copy.ctypes.data % huge_pages.CACHE_LINE == 0, name
 
 
 def test_large_files_of_reads_are_known_to_be_worth_it(index: Index) -> None:
@@ -112,5 +113,5 @@ def test_without_memory_for_it_the_run_goes_on(
     def no_memory(array: np.ndarray) -> np.ndarray:
         raise MemoryError
 
-    monkeypatch.setattr(np, "empty_like", no_memory)
+    monkeypatch.setattr(huge_pages, "_empty_like", no_memory)
     assert after(index, index.n_bytes) is index
