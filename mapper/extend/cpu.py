@@ -21,7 +21,7 @@ from mapper.extend.read import (
 )
 from mapper.extend.ungapped_words import align_row_by_words, new_word_scratch
 from mapper.extend.wavefront import CELLS_FULL, new_wavefronts, wavefront_penalties
-from mapper.jit.accelerate import driver, grown
+from mapper.jit.accelerate import core, driver, grown
 from mapper.jit.intrinsics import prefetch
 from mapper.jit.lanes import ONE_LANE
 from mapper.params import KEEP_ALL, ExtendParams, KeepParams
@@ -49,10 +49,41 @@ def _new_scratch(max_loci: int, max_len: int, params: ExtendParams) -> ReadScrat
     )
 
 
+@core
+def _write_alignment(text_planes, planes, read_word, read_len, found, row, positions, read_ops, out,
+                     to, cigar_ops, n_ops):  # fmt: skip
+    """Write an alignment to row `to` of `out`, its operations behind the `n_ops` of the batch.
+
+    Those of an alignment without gaps are not spelt yet.
+
+    Returns
+    -------
+    Operations of the batch.
+    """
+    start, end = found.cigar_start[row], found.cigar_end[row]
+    if start == end:
+        n_ops += spell_ungapped(
+            text_planes, planes, read_word, read_len, found, row, positions, cigar_ops[n_ops:]
+        )
+    for op in range(start, end):  # a slice would take seconds to compile
+        cigar_ops[n_ops] = read_ops[op]
+        n_ops += 1
+    out.strand[to] = found.strand[row]
+    out.ref_id[to] = found.ref_id[row]
+    out.text_start[to] = found.text_start[row]
+    out.text_end[to] = found.text_end[row]
+    out.query_start[to] = found.query_start[row]
+    out.query_end[to] = found.query_end[row]
+    out.score[to] = found.score[row]
+    out.edit_distance[to] = found.edit_distance[row]
+    out.cigar_offsets[to + 1] = n_ops
+    return n_ops
+
+
 @driver
 def _extend_reads(text_planes, base_offsets, planes, word_offsets, loci, params, keep, penalties,
-                  wavefronts, scratch, words, found, out, alignment_offsets):  # fmt: skip
-    """Align every read; fill `out` and `alignment_offsets`; return all operations."""
+                  wavefronts, scratch, words, found, out):  # fmt: skip
+    """Align every read; fill `out` but for its operations; return these."""
     cigar_ops = np.empty(4 * len(out.strand) + 16, np.uint32)
     read_ops = np.empty(1024, np.uint32)
     n_cigar_ops = np.int64(0)
@@ -72,9 +103,9 @@ def _extend_reads(text_planes, base_offsets, planes, word_offsets, loci, params,
             )  # fmt: skip
             scratch.keys[i] = locus_key(scratch.ungapped[i], i, params.match)
         order_loci(scratch.keys, scratch.order, n_loci, ONE_LANE)
-        n_found = np.int64(-1)
+        n_found, n_read_ops = np.int64(-1), np.int64(0)
         while n_found < 0:
-            n_found, _ = extend_read(
+            n_found, n_read_ops = extend_read(
                 text_planes, planes, word_offsets[read], read_len, loci, first, n_loci, params,
                 penalties, wavefronts, scratch, found, read_ops,
             )  # fmt: skip
@@ -86,34 +117,16 @@ def _extend_reads(text_planes, base_offsets, planes, word_offsets, loci, params,
             found, scratch.kept, n_found, scratch.order, scratch.keys, ONE_LANE
         )
         n_kept = keep_counting(found, scratch.kept, n_kept, read_len, 1, keep, ONE_LANE)
+        most_ops = n_cigar_ops + n_read_ops + n_kept * (2 * read_len + 1)
+        if most_ops > len(cigar_ops):
+            cigar_ops = grown(cigar_ops, 2 * most_ops)
         for i in range(n_kept):
-            row = scratch.kept[i]
-            start, end = found.cigar_start[row], found.cigar_end[row]
-            ops = read_ops
-            if start == end:  # without gaps: not spelt yet
-                ops = scratch.ops
-                n_ops = spell_ungapped(
-                    text_planes, planes, word_offsets[read], read_len, found, row,
-                    scratch.positions, ops,
-                )  # fmt: skip
-                start, end = np.int64(0), np.int64(n_ops)
-            out.strand[total] = found.strand[row]
-            out.ref_id[total] = found.ref_id[row]
-            out.text_start[total] = found.text_start[row]
-            out.text_end[total] = found.text_end[row]
-            out.query_start[total] = found.query_start[row]
-            out.query_end[total] = found.query_end[row]
-            out.score[total] = found.score[row]
-            out.edit_distance[total] = found.edit_distance[row]
-            if n_cigar_ops + end - start > len(cigar_ops):
-                cigar_ops = grown(cigar_ops, 2 * (n_cigar_ops + end - start))
-            out.cigar_start[total] = n_cigar_ops
-            for op in range(start, end):  # a slice would take seconds to compile
-                cigar_ops[n_cigar_ops] = ops[op]
-                n_cigar_ops += 1
-            out.cigar_end[total] = n_cigar_ops
+            n_cigar_ops = _write_alignment(
+                text_planes, planes, word_offsets[read], read_len, found, scratch.kept[i],
+                scratch.positions, read_ops, out, total, cigar_ops, n_cigar_ops,
+            )  # fmt: skip
             total += 1
-        alignment_offsets[read + 1] = total
+        out.alignment_offsets[read + 1] = total
     return cigar_ops[:n_cigar_ops].copy()
 
 
@@ -149,15 +162,26 @@ def extend_loci(
     penalties = wavefront_penalties(params)
     wavefronts = new_wavefronts(longest, params.max_gap, penalties, params.end_bonus)
     scratch = _new_scratch(most_loci, longest, params)
-    out = _new_found(len(loci.strand))
-    alignment_offsets = np.zeros(reads.n_reads + 1, np.int64)
+    n = len(loci.strand)
+    out = AlignmentBatch(
+        alignment_offsets=np.zeros(reads.n_reads + 1, np.int64),
+        strand=np.empty(n, np.uint8),
+        ref_id=np.empty(n, np.int32),
+        text_start=np.empty(n, np.int64),
+        text_end=np.empty(n, np.int64),
+        query_start=np.empty(n, np.int32),
+        query_end=np.empty(n, np.int32),
+        score=np.empty(n, np.int32),
+        edit_distance=np.empty(n, np.int32),
+        cigar_offsets=np.zeros(n + 1, np.int64),
+        cigar_ops=np.empty(0, np.uint32),
+    )
     cigar_ops = _extend_reads(
         text_planes, reads.base_offsets, packed.planes, packed.word_offsets, loci, params, keep,
         penalties, wavefronts, scratch, new_word_scratch(params), _new_found(most_loci), out,
-        alignment_offsets,
     )  # fmt: skip
-    total = alignment_offsets[-1]
-    cigar_offsets = np.zeros(total + 1, np.int64)
-    cigar_offsets[1:] = out.cigar_end[:total]
-    columns = (column[:total].copy() for column in out[:8])
-    return AlignmentBatch._make((alignment_offsets, *columns, cigar_offsets, cigar_ops))
+    total = out.alignment_offsets[-1]
+    columns = (column[:total].copy() for column in out[1:9])
+    return AlignmentBatch._make(
+        (out.alignment_offsets, *columns, out.cigar_offsets[: total + 1].copy(), cigar_ops)
+    )
