@@ -38,7 +38,7 @@ def _new_scratch(max_loci: int, max_len: int, params: ExtendParams) -> ReadScrat
     sizes = scratch_sizes(max_len, params.max_gap)
     return ReadScratch(
         ungapped=np.empty((max_loci, 8), np.int32),
-        keys=np.empty(2 * max_loci, np.int64),
+        keys=np.empty(3 * max_loci, np.int64),
         order=np.empty(max_loci, np.int32),
         kept=np.empty(max_loci, np.int32),
         positions=np.empty(sizes.positions, np.int32),

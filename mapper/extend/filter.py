@@ -114,7 +114,7 @@ _SCORES = 1 << 31  # added to a score, it is no lower than 0
 
 
 @core
-def _order_by_place(found, kept, n_found, spare, by_place, by_rank, lanes):
+def _order_by_place(found, kept, n_found, spare, by_place, by_rank, spare_keys, lanes):
     """Order the alignments of a read as :func:`keep_distinct` does, and by place.
 
     ``by_place`` gets the start in the text and the rank, in one number, of each, the last start
@@ -128,14 +128,14 @@ def _order_by_place(found, kept, n_found, spare, by_place, by_rank, lanes):
         longest = max(longest, found.text_end[row] - found.text_start[row])
     longest = lane_max(longest, lanes)
     lanes_meet(lanes)
-    sort_descending(by_place, n_found, lanes)
+    sort_descending(by_place, n_found, lanes, by_rank)
     for i in range(lanes.lane, n_found, lanes.n_lanes):
         row = kept[by_place[i] & _RANK]
         order = (_SCORES + np.int64(found.score[row])) << 1 | (1 - np.int64(found.strand[row]))
         # Ties go to the higher i: it starts earlier in the text or, at one start, was found first.
         by_rank[i] = order << _RANK_BITS | i
     lanes_meet(lanes)
-    sort_descending(by_rank, n_found, lanes)
+    sort_descending(by_rank, n_found, lanes, spare_keys)
     for rank in range(lanes.lane, n_found, lanes.n_lanes):
         here = by_rank[rank] & _RANK
         spare[rank] = kept[by_place[here] & _RANK]
@@ -181,14 +181,16 @@ def keep_distinct_by_place(found, kept, n_found, spare, keys, lanes):
     Parameters
     ----------
     spare, keys
-        Workspace: int32 for `n_found` items, int64 for twice as many.
+        Workspace: int32 for `n_found` items, int64 for twice as many, on the CPU three times.
     lanes
         Share the alignments (:mod:`mapper.jit.lanes`).
     """
     if takes_vectors(lanes) and n_found <= FEW_COMPARED:
         return keep_distinct(found, kept, n_found)
     by_place, by_rank = keys[:n_found], keys[n_found : 2 * n_found]
-    longest = _order_by_place(found, kept, n_found, spare, by_place, by_rank, lanes)
+    longest = _order_by_place(
+        found, kept, n_found, spare, by_place, by_rank, keys[2 * n_found :], lanes
+    )
     n_doubted = np.int64(0)
     for rank in range(lanes.lane, n_found, lanes.n_lanes):
         if _is_found_before(found, kept, n_found, rank, by_rank[rank], longest, spare, by_place):

@@ -50,7 +50,7 @@ class ReadScratch(NamedTuple):
     """Workspace for one read; rows are its loci."""
 
     ungapped: np.ndarray  # int32 (n, 8): the fields of Ungapped
-    keys: np.ndarray  # int64 (2 * n,): of the loci, for :func:`order_loci`; then free
+    keys: np.ndarray  # int64 (3 * n,): of the loci, for :func:`order_loci`; then free
     order: np.ndarray  # int32: loci by ungapped objective; free when they are aligned
     kept: np.ndarray  # int32: rows of Found, best first
     positions: np.ndarray  # int32
@@ -113,9 +113,10 @@ def locus_key(row, locus, match):
 def order_loci(keys, order, n_loci, lanes):
     """Order the loci of a read by ungapped objective, equals by locus, from their keys.
 
-    Repeats give a read hundreds of loci, in any order; `lanes` share them.
+    Repeats give a read hundreds of loci, in any order; `lanes` share them. Behind its `n_loci` keys
+    ``keys`` has a workspace for as many.
     """
-    sort_descending(keys, n_loci, lanes)
+    sort_descending(keys, n_loci, lanes, keys[n_loci:])
     for i in range(lanes.lane, n_loci, lanes.n_lanes):
         order[i] = _LOCUS - (keys[i] & _LOCUS)
     lanes_meet(lanes)

@@ -180,7 +180,9 @@ def locate_together(fm, working, n):
             if row & sampled == 0:
                 text_pos += np.int64(fm.sa_samples[row >> fm.sa_shift])
             working.rows[i] = text_pos
-            prefetch(fm.ref_planes, 3 * (text_pos >> 6))
+            word = 3 * (text_pos >> 6)  # it and the next lie in two cache lines at most
+            prefetch(fm.ref_planes, word)
+            prefetch(fm.ref_planes, word + 5)
         n_walking = n_left
         steps += 1
 

@@ -137,7 +137,7 @@ def best_pair_score(base_offsets, alignments, first_read, model, ends, lanes):
     if is_many:
         none_hidden = alignments.strand[:0]
         _place_ends(base_offsets, alignments, first_read + 1, none_hidden, ends, lanes)
-        sort_descending(ends, n_second, lanes)
+        sort_descending(ends, n_second, lanes, None)
     for a in range(a_first + lanes.lane, b_first, lanes.n_lanes):
         item, lowest = np.int64(0), np.int64(0)
         if is_many:
@@ -188,7 +188,7 @@ def score_pairs(base_offsets, alignments, first_read, model, key, hidden, ends, 
     _place_ends(base_offsets, alignments, first_read + 1, hidden, ends, lanes)
     is_many = (b_first - a_first) * n_second > FEW_PAIRS
     if is_many:
-        sort_descending(ends, n_second, lanes)
+        sort_descending(ends, n_second, lanes, None)
     first_lane, n_lanes = (lanes.lane, lanes.n_lanes) if is_many else (0, 1)
     first_item, n_items = (0, 1) if is_many else (lanes.lane, lanes.n_lanes)
     for a in range(a_first + first_lane, b_first, n_lanes):

@@ -83,16 +83,17 @@ def begin_seed(fm, kmer):
 
 @core
 def prefetch_step(fm, sa_lo, sa_hi, is_last):
-    """Prefetch the memory that the next search step reads, or locating if `is_last`."""
-    if sa_lo >= sa_hi:
-        return
-    if is_last and fm.sa_shift == 0:
+    """Prefetch the memory that the next search step reads, or locating if `is_last`.
+
+    Also where both rows have one block, or the next step has nothing to search: a branch that is
+    not foreseen takes longer than a prefetch.
+    """
+    if fm.sa_shift == 0 and is_last:
         prefetch(fm.sa_samples, sa_lo)
         return
     width = fm.blocks.shape[1]
     prefetch(fm.blocks, (sa_lo >> fm.occ_shift) * width)
-    if sa_lo >> fm.occ_shift != sa_hi >> fm.occ_shift:
-        prefetch(fm.blocks, (sa_hi >> fm.occ_shift) * width)
+    prefetch(fm.blocks, (sa_hi >> fm.occ_shift) * width)
 
 
 @core
@@ -170,11 +171,10 @@ def narrow_together(fm, codes, seed_len, scratch, first, n):
     for row in range(first, first + n):
         sa_lo, sa_hi, length = begin_seed(fm, scratch.sa_lo[row])
         scratch.sa_lo[row], scratch.sa_hi[row], scratch.length[row] = sa_lo, sa_hi, length
-        goes_on = length < seed_len and sa_hi - sa_lo > most_rows
+        goes_on = (length < seed_len) & (sa_hi - sa_lo > most_rows)
         prefetch_step(fm, sa_lo, sa_hi, not goes_on)
-        if goes_on:
-            going[first + n_going] = row
-            n_going += 1
+        going[first + n_going] = row  # if it does not go on, the next row takes its place
+        n_going += goes_on
     while n_going > 0:
         n_left = np.int64(0)
         for i in range(first, first + n_going):
@@ -183,11 +183,10 @@ def narrow_together(fm, codes, seed_len, scratch, first, n):
             sa_lo, sa_hi = extend_left(fm, base, scratch.sa_lo[row], scratch.sa_hi[row])
             length = scratch.length[row] + 1
             scratch.sa_lo[row], scratch.sa_hi[row], scratch.length[row] = sa_lo, sa_hi, length
-            goes_on = length < seed_len and sa_hi - sa_lo > most_rows
+            goes_on = (length < seed_len) & (sa_hi - sa_lo > most_rows)
             prefetch_step(fm, sa_lo, sa_hi, not goes_on)
-            if goes_on:
-                going[first + n_left] = row
-                n_left += 1
+            going[first + n_left] = row
+            n_left += goes_on
         n_going = n_left
 
 

@@ -111,7 +111,7 @@ def test_distinct_ones_are_found_by_their_places(span: int) -> None:
         rows = np.arange(n, dtype=np.int32)
         n_kept = keep_distinct(found, rows, n)
         kept = np.arange(n, dtype=np.int32)
-        spare, keys = np.empty(n, np.int32), np.empty(2 * n, np.int64)
+        spare, keys = np.empty(n, np.int32), np.empty(3 * n, np.int64)
         for lanes in (ONE_LANE, THREAD_LANE):
             kept[:] = np.arange(n)
             assert keep_distinct_by_place(found, kept, n, spare, keys, lanes) == n_kept

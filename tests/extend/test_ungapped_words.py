@@ -95,7 +95,7 @@ def _order(ungapped, match, keys, order, lanes):
 def test_loci_come_by_objective_and_equals_as_given(lefts: list[int]) -> None:
     ungapped = np.zeros((len(lefts), 8), np.int32)
     ungapped[:, 4] = lefts
-    keys, order = np.empty(len(lefts), np.int64), np.empty(len(lefts), np.int32)
+    keys, order = np.empty(2 * len(lefts), np.int64), np.empty(len(lefts), np.int32)
     for lanes in (ONE_LANE, THREAD_LANE):
         _order(ungapped, 1, keys, order, lanes)
         assert order.tolist() == sorted(range(len(lefts)), key=lambda i: (-lefts[i], i))

@@ -12,12 +12,12 @@ from mapper.jit import sorting
 from mapper.jit.accelerate import driver
 from mapper.jit.lanes import ONE_LANE, THREAD_LANE, Lanes
 
-SIZES = [0, 1, 2, 3, 5, 8, 31, 32, 33, 100, 257]
+SIZES = [0, 1, 2, 3, 5, 8, 31, 32, 33, 64, 65, 100, 128, 129, 257, 600]
 
 
 @driver
-def _sort(keys, n, lanes):
-    sorting.sort_descending(keys, n, lanes)
+def _sort(keys, n, lanes, spare):
+    sorting.sort_descending(keys, n, lanes, spare)
 
 
 def some_keys(n: int) -> np.ndarray:
@@ -26,11 +26,12 @@ def some_keys(n: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("lanes", [ONE_LANE, THREAD_LANE], ids=["CPU", "thread of a device"])
+@pytest.mark.parametrize("has_spare", [True, False])
 @pytest.mark.parametrize("n", SIZES)
-def test_one_lane_sorts(n: int, lanes: Lanes) -> None:
+def test_one_lane_sorts(n: int, has_spare: bool, lanes: Lanes) -> None:
     keys = some_keys(n)
     expected = [*sorted(keys[:n].tolist(), reverse=True), *keys[n:].tolist()]
-    _sort(keys, n, lanes)
+    _sort(keys, n, lanes, np.empty(n, np.int64) if has_spare else None)
     assert keys.tolist() == expected
 
 
