@@ -282,31 +282,54 @@ def _forget_block(losses, slot):
 
 
 @core
+def blocks_of_side(read_len, corner, forward):
+    """Return the first block of a side, the one behind its last, and the bases from the last on."""
+    if forward:
+        end = read_len // BLOCK
+        return (corner + BLOCK - 1) // BLOCK, end, read_len - BLOCK * (end - 1)
+    return np.int64(0), corner // BLOCK, np.int64(BLOCK)
+
+
+@core
+def lost_in_blocks(n_unmatched, furthest, penalties, bonus):
+    """Return what an extension loses at the least if so many blocks match nowhere.
+
+    Each costs the least; or the alignment ends in one of them, and loses what that and all beyond
+    could bring but for seven bases. `furthest` are the bases lost if it ends in the block at the
+    far end.
+    """
+    if n_unmatched <= 0:
+        return np.int64(0)
+    least = np.int64(costs_of(penalties).least)
+    ended = 2 * penalties.match * (furthest - (BLOCK - 1)) + bonus
+    beyond = min(least, np.int64(2 * BLOCK * penalties.match))
+    return min(n_unmatched * least, ended + (n_unmatched - 1) * beyond)
+
+
+@core
 def least_lost(read_planes, read_word, read_len, text_planes, diagonal, corner, forward,
-               insertions, deletions, penalties, bonus, enough):  # fmt: skip
+               insertions, deletions, penalties, bonus, needed, enough):  # fmt: skip
     """Bound the losses of a side from below by the blocks that match nowhere, on the CPU.
 
     It takes a third of the time of :func:`fill_losses`, whose parameters these are.
 
+    Parameters
+    ----------
+    needed
+        Less than this is of no use to the caller: blocks are left out that cannot bring it.
+
     Returns
     -------
-    What any extension loses, with gaps or without; or `enough` or more.
+    What any extension loses, with gaps or without; or `enough` or more; or less than `needed`.
     """
-    first, end = np.int64(0), corner // BLOCK  # blocks of the side
-    furthest = np.int64(BLOCK)  # bases lost if the alignment ends in the block at the far end
-    lowest = diagonal - deletions
-    if forward:
-        first, end = (corner + BLOCK - 1) // BLOCK, read_len // BLOCK
-        furthest = read_len - BLOCK * (end - 1)
-        lowest = diagonal - insertions
-    # A block that matches nowhere costs the least; or the alignment ends in one of them, and loses
-    # what that and all beyond could bring but for seven bases.
-    least = np.int64(costs_of(penalties).least)
-    ended = 2 * penalties.match * (furthest - (BLOCK - 1)) + bonus
-    beyond = min(least, np.int64(2 * BLOCK * penalties.match))
+    first, end, furthest = blocks_of_side(read_len, corner, forward)
+    lowest = diagonal - (insertions if forward else deletions)
     n_unmatched = lost = np.int64(0)
     word = first >> 3
     while 8 * word < end and lost < enough:
+        n_left = end - max(first, 8 * word)
+        if lost_in_blocks(n_unmatched + n_left, furthest, penalties, bonus) < needed:
+            return lost
         unmatched = unmatched_blocks(
             read_planes, read_word + word, text_planes, lowest + 64 * word,
             insertions + deletions + 1,
@@ -316,8 +339,7 @@ def least_lost(read_planes, read_word, read_len, text_planes, diagonal, corner, 
         if end < 8 * word + 8:
             unmatched &= ~np.uint64(0) >> np.uint64(8 * (8 * word + 8 - end))
         n_unmatched += popcount(unmatched)
-        if n_unmatched > 0:
-            lost = min(n_unmatched * least, ended + (n_unmatched - 1) * beyond)
+        lost = lost_in_blocks(n_unmatched, furthest, penalties, bonus)
         word += 1
     return lost
 

@@ -11,7 +11,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mapper.extend.block_losses import fill_losses, forget_losses, least_lost
+from mapper.extend.block_losses import (
+    blocks_of_side,
+    fill_losses,
+    forget_losses,
+    least_lost,
+    lost_in_blocks,
+)
 from mapper.extend.ungapped import lowest_ungapped, ungapped_score
 from mapper.extend.wavefront import CELLS_FULL
 from mapper.jit.accelerate import core
@@ -108,12 +114,25 @@ def bound_side(read_planes, read_word, read_len, text_planes, diagonal, window_s
 
 
 @core
+def _most_known_lost(ungapped, read_len, forward, most, floor, params, penalties):
+    """Return the most that :func:`_least_lost_on_side` can return for a side."""
+    corner, room, without = ungapped.anchor_start, ungapped.anchor_start, ungapped.left
+    if forward:
+        corner, room, without = ungapped.anchor_end, read_len - ungapped.anchor_end, ungapped.right
+    if longest_gaps(most - floor, params)[1] == 0:
+        return perfect_side(room, params) - without
+    first, end, furthest = blocks_of_side(read_len, corner, forward)
+    return lost_in_blocks(end - first, furthest, penalties, 2 * params.end_bonus)
+
+
+@core
 def _least_lost_on_side(read_planes, read_word, read_len, text_planes, diagonal, window_start,
-                        window_end, ungapped, forward, most, floor, enough, params,
+                        window_end, ungapped, forward, most, floor, needed, enough, params,
                         penalties):  # fmt: skip
     """Bound from below what one side loses of a perfect one, with gaps or without (doubled).
 
-    `most` and `floor` are those of :func:`gapped_bounds`.
+    `most` and `floor` are those of :func:`gapped_bounds`, `needed` and `enough` those of
+    :func:`mapper.extend.block_losses.least_lost`.
     """
     corner, room, without = ungapped.anchor_start, ungapped.anchor_start, ungapped.left
     if forward:
@@ -126,7 +145,7 @@ def _least_lost_on_side(read_planes, read_word, read_len, text_planes, diagonal,
         return np.int64(0)
     return least_lost(
         read_planes, read_word, read_len, text_planes, diagonal, corner, forward, insertions,
-        deletions, penalties, 2 * params.end_bonus, enough,
+        deletions, penalties, 2 * params.end_bonus, needed, enough,
     )  # fmt: skip
 
 
@@ -149,13 +168,23 @@ def is_hopeless(read_planes, read_word, read_len, text_planes, diagonal, window_
     right_first = ungapped.anchor_start < read_len - ungapped.anchor_end
     for side in range(2):
         forward = (side == 0) == right_first  # the longer one first
+        # What the side that comes later may be known to lose.
+        later = np.int64(0)
+        if side == 0:
+            later = _most_known_lost(
+                ungapped, read_len, not forward, most_left if forward else most_right,
+                left_floor if forward else right_floor, params, penalties,
+            )  # fmt: skip
         left_over -= _least_lost_on_side(
             read_planes, read_word, read_len, text_planes, diagonal, window_start, window_end,
             ungapped, forward, most_right if forward else most_left,
-            right_floor if forward else left_floor, left_over, params, penalties,
+            right_floor if forward else left_floor, left_over - later, left_over, params,
+            penalties,
         )  # fmt: skip
         if left_over <= 0:
             return True
+        if left_over > later:
+            return False
     return False
 
 

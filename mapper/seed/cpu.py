@@ -33,7 +33,13 @@ from mapper.seed.rounds import (
     seed_read,
     write_seeds,
 )
-from mapper.seed.together import READS_TOGETHER, diagonals_of, new_seed_group, search_group
+from mapper.seed.together import (
+    READS_TOGETHER,
+    diagonals_of,
+    new_seed_group,
+    search_group,
+    takes_together,
+)
 from mapper.sorting.record_order import stable_order
 
 
@@ -70,18 +76,20 @@ def _seed_reads(fm, present, bases, base_offsets, planes, word_offsets, params, 
     )  # fmt: skip
     total = np.int64(0)
     group_start = group_end = np.int64(0)
+    together = takes_together(params, present)
     for read in range(n_reads):
-        if params.first_round == 0 and read == group_end:
+        if not chosen[read]:
+            group_end = max(group_end, np.int64(read + 1))
+            seed_offsets[read + 1] = total
+            continue
+        if together and read == group_end:
             group_start = np.int64(read)
             group_end = search_group(
                 fm, bases, base_offsets, planes, word_offsets, chosen, group_start, params, scratch,
                 group, located,
             )  # fmt: skip
-        if not chosen[read]:
-            seed_offsets[read + 1] = total
-            continue
         n_diags, disjoint, was_thinned = np.int64(0), np.int64(0), False
-        if params.first_round == 0:
+        if together:
             n_diags, disjoint, was_thinned = diagonals_of(
                 fm, group, read - group_start, params, scratch, working, located
             )

@@ -2,10 +2,11 @@
 
 The searches of one read wait for memory: those of its seeds overlap, but few of them go on for
 long, and what follows goes from one place of the index to the next. So the seeds of several reads
-take each step together: the search, the rest of unique seeds, and locating. The seeds and diagonals
-of a read are the same as those of :func:`mapper.seed.rounds.seed_read`. Devices run that for every
-read. The CPU runs it for reads that need more rounds, have ambiguous bases, or have more seeds than
-a group has rows.
+take each step together: the search, the rest of unique seeds, and locating. That is the round of
+disjoint seeds or, in the later looks, which begin with overlapping ones, that of these, of one or
+two reads. The seeds and diagonals of a read are the same as those of
+:func:`mapper.seed.rounds.seed_read`. Devices run that for every read. The CPU runs it for reads
+that need more rounds, have ambiguous bases, or have more seeds than a group has rows.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from mapper.jit.lanes import ONE_LANE
 from mapper.seed.diagonals import collect_diagonals, list_rarest, order_seeds, seed_matches
 from mapper.seed.exact import (
     base_ahead,
-    disjoint_start,
     lengthen_together,
     n_disjoint,
     narrow_together,
     prefetch_step,
+    seed_start,
 )
 from mapper.seed.rounds import NO_DIAGONAL, count_forward, count_reverse
 
@@ -77,11 +78,22 @@ def new_seed_group() -> SeedGroup:
 
 
 @core
-def _list_seeds(codes, base_offsets, chosen, first, seed_len, group):
-    """List the disjoint seeds of reads from `first` on, as far as there is room; return the end.
+def takes_together(params, present):
+    """Return True if the first of the rounds of reads is searched here.
+
+    Where the k-mers of the text are known, most of the overlapping seeds need no search.
+    """
+    return params.first_round == 0 or len(present.kmers) == 0
+
+
+@core
+def _list_seeds(codes, base_offsets, chosen, first, params, group):
+    """List the seeds of reads from `first` on, as far as there is room; return the end.
 
     Reads that are not to be searched here have none.
     """
+    seed_len = params.seed_len
+    step = np.int32(0 if params.first_round == 0 else params.dense_step)
     n_rows = np.int32(0)
     read = first
     while read < len(base_offsets) - 1 and read - first < READS_TOGETHER:
@@ -92,13 +104,15 @@ def _list_seeds(codes, base_offsets, chosen, first, seed_len, group):
             for i in range(start, end):
                 highest = max(highest, codes[i])
             n_starts = np.int64(n_disjoint(end - start, seed_len))
+            if step > 0:
+                n_starts = max(np.int64(0), (end - start - seed_len) // step + 1)
             if highest >= AMBIGUOUS or 2 * n_starts > ROWS_TOGETHER:
                 n_starts = np.int64(0)
         if n_rows + 2 * n_starts > ROWS_TOGETHER:
             break
         group.first_row[read - first] = n_rows
         for seed in range(n_starts):
-            at = np.int32(disjoint_start(np.int32(end - start), seed_len, n_starts, seed))
+            at = np.int32(seed_start(np.int32(end - start), seed_len, step, n_starts, seed))
             for strand in range(2):
                 group.start[n_rows] = start + at
                 group.strand[n_rows] = strand
@@ -249,7 +263,7 @@ def _take_seeds(group, read, scratch):
 @core
 def search_group(fm, codes, base_offsets, planes, word_offsets, chosen, first, params, scratch,
                  group, located):  # fmt: skip
-    """Search the first round of seeds of some reads from `first` on, and locate the rare ones.
+    """Search the first of the rounds of some reads from `first` on, and locate the rare seeds.
 
     Parameters
     ----------
@@ -268,7 +282,7 @@ def search_group(fm, codes, base_offsets, planes, word_offsets, chosen, first, p
     The end of the reads, at least ``first + 1``.
     """
     seed_len = params.seed_len
-    end = _list_seeds(codes, base_offsets, chosen, first, seed_len, group)
+    end = _list_seeds(codes, base_offsets, chosen, first, params, group)
     n_reads = end - first
     n_rows = group.first_row[n_reads]
     narrow_together(fm, codes, seed_len, group, np.int64(0), n_rows)
@@ -322,7 +336,7 @@ def diagonals_of(fm, group, read, params, scratch, working, located):
     """
     n_seeds = group.n_seeds[read]
     n_tried = (group.first_row[read + 1] - group.first_row[read]) // 2
-    if n_seeds == 0 or (n_seeds == 1 and n_tried > 1):
+    if n_seeds == 0 or (n_seeds == 1 and n_tried > 1 and params.first_round == 0):
         return np.int64(0), np.int64(0), False
     _take_seeds(group, read, scratch)
     for i in range(n_seeds):
