@@ -420,8 +420,8 @@ def highest_objective(query_planes, text_planes, side, params, floor, insertions
         not side.forward, _REF_BIT, space.ref,
     )  # fmt: skip
     space.bars[_FRONT] = slack
-    for v in range(1 - n, room):
-        space.bars[first_row - v] = max(match * v - worth, 0)
+    for i in range(np.uint64(first_row - room + 1), np.uint64(first_row + n)):
+        space.bars[i] = max(match * (first_row - np.int64(i)) - worth, 0)
     for i in range(STATES * n):
         band[i] = LOST if i < (STATES - 1) * n else 0
     band[corner] = 0

@@ -30,10 +30,10 @@ from mapper.seed.exact import (
 )
 from mapper.seed.rounds import NO_DIAGONAL, count_forward, count_reverse
 
-READS_TOGETHER = 8
-"""Reads of a group: 4 left time unused, 16 brought no more."""
+READS_TOGETHER = 16
+"""Reads of a group: with 8 the first round takes 5 % longer."""
 
-ROWS_TOGETHER = 128
+ROWS_TOGETHER = 256
 """Seeds of both strands of all reads of a group."""
 
 

@@ -21,6 +21,10 @@ PARAMS = {
     "usual": SeedParams(SEED_LEN, last_len=9),
     "little room": SeedParams(SEED_LEN, extend_over=2, max_occ=3, max_hits=5, last_len=9),
     "one of each": SeedParams(SEED_LEN, extend_over=1, max_occ=1, max_hits=1, last_len=9),
+    "overlapping": SeedParams(SEED_LEN, dense_step=3, last_len=9, first_round=1),
+    "few that overlap": SeedParams(
+        SEED_LEN, extend_over=2, max_occ=3, max_hits=5, dense_step=5, last_len=9, first_round=1
+    ),
 }
 Seeds = tuple[list[tuple[int, ...]], int, bool]
 
