@@ -52,9 +52,9 @@ log = logging.getLogger(__name__)
 DEFAULT_BATCH_BASES = 10_000_000
 DEFAULT_CHUNK_BYTES = 4 << 20
 
-_MOST_STEP = 4
-"""Bytes of a step of reading for each base of a batch, where gzip members are larger than
-`chunk_bytes`. With little memory batches are small, and one thread decompresses large members."""
+_MOST_MEMBER = 2
+"""Plain bytes of a gzip member for each base of a batch, at most, that several threads decompress.
+As much text has a batch: with little memory batches are small, and large members take too much."""
 
 FORMATS = ("fastq", "fasta", "list")
 
@@ -371,7 +371,9 @@ class FastqReader(BatchReader):
                 self._sources.append(source)
                 source.count_lines()
                 self._firsts.append(source.n_plain)
-                step = max(chunk_bytes, min(source.member_bytes, _MOST_STEP * batch_bases))
+                if source.member_bytes > _MOST_MEMBER * batch_bases:
+                    source.leave_members()
+                step = max(chunk_bytes, source.member_bytes)
                 ahead = bytes_ahead(n_threads, batch_bases, step)
                 self._files.append(InputBuffer(source, step, executor, ahead, inflating, memory))
         except InputFormatError:

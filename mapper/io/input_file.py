@@ -356,6 +356,13 @@ class ByteSource:
         self._open_stream()
         return self._largest_member
 
+    def leave_members(self) -> None:
+        """Let one thread decompress gzip members, as they are large; before any read."""
+        if self.member_bytes:
+            self._largest_member = 0
+            self._blocks = self._places = None
+            self._stream = _gzip_stream(self._raw)
+
     @property
     def ends_with_eof_block(self) -> bool:
         """True if the last block read is empty, as at the end of a complete BGZF file."""

@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mapper.io.bgzf_reader import DEVICE_BLOCK_BYTES, BlocksPart, Done, SharedInflating
+from mapper.io.fastq import FastqReader
 from mapper.io.gzip_members import (
     HEADER_BYTES,
     MOST_PLAIN,
@@ -164,6 +165,25 @@ def test_threads_decompress(tmp_path, pool):
         assert not source.is_bgzf
         assert len(step.parts) == (1 if kind is MemberStream else 0)
         source.close()
+
+
+@pytest.mark.parametrize("batch_bases", [4000, 2000])
+def test_members_are_no_larger_than_a_batch(tmp_path, pool, batch_bases):
+    """With little memory batches are small, and members may not take more."""
+    records = [b"@r%d\nACGTACGTAC\n+\nIIIIIIIIII\n" % i for i in range(3000)]
+    path = tmp_path / "x.fq.gz"
+    path.write_bytes(b"".join(member(b"".join(records[i : i + 200])) for i in range(0, 3000, 200)))
+    source = ByteSource(str(path), pool, finds_members=True)
+    source.keep_places()
+    assert 4000 < source.member_bytes < 8000
+    reader = FastqReader([source], False, batch_bases, 6000, executor=pool)
+    n_reads = 0
+    while (batch := reader.next_batch()) is not None:
+        n_reads += batch.n_reads
+    assert n_reads == 3000
+    place = source.position(source.n_plain).place
+    assert (place.packed > 0) == (batch_bases == 4000)
+    reader.close()
 
 
 def test_a_large_member_between_small_ones(tmp_path, pool):
