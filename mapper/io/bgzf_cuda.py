@@ -246,11 +246,13 @@ class _Deflating(_Lane):
         # Memory is locked when the first large group needs it: runs begin sooner.
         is_small = int(spans[:, 1].sum()) <= _LEAST_FETCHED
         n_staged = _LEAST_FETCHED if is_small else self._most_bytes
-        try:
-            staged = self._space.pinned("plain", n_staged, np.uint8)
-        except DeviceMemoryError as error:
-            log.debug("%s; data for compression goes through ordinary memory", error)
-            staged = self._ordinary = np.empty(n_staged, np.uint8)
+        staged = self._ordinary
+        if n_staged > len(staged):
+            try:
+                staged = self._space.pinned("plain", n_staged, np.uint8)
+            except DeviceMemoryError as error:
+                log.debug("%s; data for compression goes through ordinary memory", error)
+                staged = self._ordinary = np.empty(n_staged, np.uint8)
         starts = np.empty(most + 1, np.int64)
         n = int(copy_spans(spans, at_once, staged, starts))
         sizes = np.diff(starts[: n + 1])

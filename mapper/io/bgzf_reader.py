@@ -392,7 +392,7 @@ class BlockStream:
         Place of the file at which `raw` stands.
     """
 
-    may_be_none = False
+    are_guesses = False
     """True if bytes that are no blocks may be taken for such; parts raise ReadAgainError then."""
 
     def __init__(
@@ -460,9 +460,11 @@ class BlockStream:
 
     def _parts(self, blocks: np.ndarray, buffer: memoryview) -> list[BlocksPart]:
         """Return the parts that decompress planned blocks, and move past these."""
-        if self.places is not None:
-            self.places.append(Place(self._n_planned, self._packed_at + int(blocks[0, START])))
-        origin = Place(self._n_planned, self._packed_at) if self.may_be_none else None
+        # Of several places with the same plain bytes before them the first is right in any case.
+        places = self.places
+        if places is not None and not (places and places[-1].plain == self._n_planned):
+            places.append(Place(self._n_planned, self._packed_at + int(blocks[0, START])))
+        origin = Place(self._n_planned, self._packed_at) if self.are_guesses else None
         self._n_planned += int(blocks[-1, PLAIN_END])
         self._at = int(blocks[-1, END])
         self.last_block_empty = bool(blocks[-1, PLAIN_START] == blocks[-1, PLAIN_END])

@@ -24,7 +24,7 @@ from mapper.io.batch_reader import (
     bytes_ahead,
     parsed_batch,
 )
-from mapper.io.bgzf_reader import SharedInflating
+from mapper.io.bgzf_reader import MAX_PLAIN, SharedInflating
 from mapper.io.fastq_errors import (
     ALIGNMENT_STARTS,
     explain,
@@ -53,8 +53,8 @@ DEFAULT_BATCH_BASES = 10_000_000
 DEFAULT_CHUNK_BYTES = 4 << 20
 
 _MOST_MEMBER = 2
-"""Plain bytes of a gzip member for each base of a batch, at most, that several threads decompress.
-As much text has a batch: with little memory batches are small, and large members take too much."""
+"""Plain bytes of a gzip member for each base of a batch, at most, that several threads decompress:
+a batch of FASTQ has as much text. With little memory batches are small, and members have to be."""
 
 FORMATS = ("fastq", "fasta", "list")
 
@@ -372,10 +372,13 @@ class FastqReader(BatchReader):
                 source.count_lines()
                 self._firsts.append(source.n_plain)
                 if source.member_bytes > _MOST_MEMBER * batch_bases:
-                    source.leave_members()
+                    source.read_serially()
                 step = max(chunk_bytes, source.member_bytes)
                 ahead = bytes_ahead(n_threads, batch_bases, step)
-                self._files.append(InputBuffer(source, step, executor, ahead, inflating, memory))
+                least_step = max(MAX_PLAIN, source.member_bytes)
+                self._files.append(
+                    InputBuffer(source, step, executor, ahead, inflating, memory, least_step)
+                )
         except InputFormatError:
             self.close()
             raise

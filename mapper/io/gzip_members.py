@@ -38,10 +38,10 @@ MOST_PLAIN = 1 << 24
 """Plain bytes of a member that is found, at most."""
 
 MOST_PACKED = 1 << 23
-"""Its bytes in the file at most."""
+"""Bytes in the file of a member that is found, at most."""
 
 HEADER_BYTES = 10
-"""Of a header without name and other fields."""
+"""Bytes of a header without name and other fields."""
 
 _MAGIC_0, _MAGIC_1, _DEFLATE = 0x1F, 0x8B, 8
 _FLAGS, _EFFORT, _SYSTEM = 3, 8, 9  # where they stand in a header
@@ -176,10 +176,10 @@ def largest_member(start: bytes) -> int:
 class MemberStream(BlockStream):
     """The plain bytes of gzip members that are found; NoBlockError where the next one is not.
 
-    Damage, too, is found by who reads again.
+    Damaged members are read again by one thread, too, which reports the damage.
     """
 
-    may_be_none = True
+    are_guesses = True
 
     def _find(self, room: int, blocks: np.ndarray) -> tuple[int, int]:
         n, why = find_members(self._packed, self._at, self._end, room, blocks)

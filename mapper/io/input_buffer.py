@@ -39,7 +39,7 @@ MAX_RECORD_BYTES = 1 << 28
 _WANTED_AHEAD = 2
 _CHUNKS_AHEAD = 2
 _LEAST_STEP = 1 << 16
-"""Bytes. A smaller rest of a block stays unused: a BGZF block might not fit."""
+"""Bytes. A smaller rest of a :class:`Block` stays unused: a block of BGZF might not fit."""
 
 _FEW_BYTES = 1 << 18
 """Line ends of fewer bytes are counted in less time than it takes to reacquire the GIL."""
@@ -158,6 +158,7 @@ class PendingStep:
         self.n_bytes = n_bytes
         self.n_left = n_parts
         self.error: Exception | None = None
+        self._failed_at = (0, 0)  # plain bytes of the step before the error, and place in the file
         self.n_parts = n_parts
         self.counted: list[np.ndarray] = []  # tables of blocks with known line ends
         block.begun += n_bytes
@@ -166,8 +167,11 @@ class PendingStep:
         self.n_left -= 1
         if done.blocks is not None:
             self.counted.append(done.blocks)
-        if done.error is not None and (self.error is None or done.plain_end < self.n_bytes):
-            self.n_bytes, self.error = done.plain_end, done.error
+        if done.error is not None:
+            packed = done.error.place.packed if isinstance(done.error, ReadAgainError) else 0
+            failed_at = (done.plain_end, packed)
+            if self.error is None or failed_at < self._failed_at:
+                self.n_bytes, self.error, self._failed_at = done.plain_end, done.error, failed_at
 
     def line_ends(self) -> tuple[np.ndarray | None, np.ndarray | None]:
         """Return the ends of the step's blocks and their line ends; None if not known."""
@@ -203,12 +207,15 @@ class InputBuffer:
         which is needed with it too.
     memory
         Returns memory (uint8) of a number of bytes; not used with `inflating`, which has its own.
+    least_step
+        Bytes of room that a step needs, no more than `chunk_bytes`: for the plain bytes of a block
+        of the source, which one thread decompresses where they do not fit.
     """
 
     def __init__(
         self, source: PlainBytes, chunk_bytes: int, executor: Executor | None = None,
         ahead: int = 0, inflating: SharedInflating | None = None,
-        memory: Callable[[int], np.ndarray] = RECYCLER.empty,
+        memory: Callable[[int], np.ndarray] = RECYCLER.empty, least_step: int = _LEAST_STEP,
     ) -> None:  # fmt: skip
         self.name = source.name
         self.broken: BrokenStreamError | None = None
@@ -223,6 +230,7 @@ class InputBuffer:
             chunk_bytes = max(chunk_bytes, device.most_blocks * BLOCK_BYTES // 2)
             ahead = max(ahead, device.blocks_ahead * BLOCK_BYTES)
         self._chunk = chunk_bytes
+        self._least_step = min(least_step, chunk_bytes)
         self._ahead = max(ahead, _CHUNKS_AHEAD * chunk_bytes)
         self._block = self._filled = Block(0, 0)  # that batches are taken from; that steps write to
         self._steps: deque[PendingStep] = deque()  # in the order of the file
@@ -364,7 +372,7 @@ class InputBuffer:
         """Return True if a step fits into the block that steps write to."""
         filled = self._filled
         room = len(filled.data) - filled.begun
-        return not filled.is_full and room >= min(self._chunk, _LEAST_STEP)
+        return not filled.is_full and room >= self._least_step
 
     def _wants_step(self) -> bool:
         """Return True if a step may begin now and too few have begun."""
@@ -514,7 +522,7 @@ class InputBuffer:
         self._changed.notify_all()
 
     def _drop_beginning(self) -> None:
-        """Begin no step, as a part has found meanwhile that it has to be read again.
+        """Begin no step after all, as a part has asked meanwhile to read again.
 
         (With the lock held.)
         """

@@ -240,7 +240,7 @@ class ByteSource:
     executor
         Its threads help to decompress BGZF.
     read_bytes
-        Compressed bytes of one read of BGZF: less where many files are open.
+        Compressed bytes of one read of BGZF or gzip members: less where many files are open.
     finds_members
         Threads of `executor` also decompress gzip members (:mod:`mapper.io.gzip_members`), if the
         file begins with such that are found; worth while with more threads than files.
@@ -309,8 +309,8 @@ class ByteSource:
             # Members are looked for when reading begins: it takes time, and files may be many.
             # Standard input may be a file that has been read in part.
             is_file = self.n_bytes > 0 and path != STDIN
-            is_left = finds_members and executor is not None and is_file
-            self._stream = None if is_left else _gzip_stream(self._raw)
+            opens_later = finds_members and executor is not None and is_file
+            self._stream = None if opens_later else _gzip_stream(self._raw)
 
     def _open_stream(self) -> None:
         """Open the stream if that has been left to the first use."""
@@ -356,8 +356,8 @@ class ByteSource:
         self._open_stream()
         return self._largest_member
 
-    def leave_members(self) -> None:
-        """Let one thread decompress gzip members, as they are large; before any read."""
+    def read_serially(self) -> None:
+        """Let one thread decompress gzip members; to be called before any read."""
         if self.member_bytes:
             self._largest_member = 0
             self._blocks = self._places = None
@@ -405,8 +405,10 @@ class ByteSource:
             self._raw.go_to(position.place.packed)
             self._ahead = memoryview(b"")
             self.n_plain = position.place.plain
-            if self._stream is not self._raw:
+            if self._blocks is not None or is_bgzf(self.raw_head):
                 self._open_blocks(position.place)
+            elif self._stream is not self._raw:
+                self._stream = _gzip_stream(self._raw)
         skip(self, position.n_plain - self.n_plain, lambda: self._stopped)
 
     def peek(self, n: int) -> bytes:

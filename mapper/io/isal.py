@@ -229,7 +229,8 @@ def usable() -> bool:
     good = (
         good
         and unpacker.eof
-        and bool(inflate(packed.ctypes.data, size, work, again.ctypes.data, len(plain)))
+        and bool(inflate(packed.ctypes.data, size, work, again.ctypes.data, len(plain), True))
+        and not inflate(packed.ctypes.data, size + 1, work, again.ctypes.data, len(plain), True)
         and bool((again == plain).all())
         and int(crc32(plain.ctypes.data, len(plain))) == zlib.crc32(plain.tobytes())
     )

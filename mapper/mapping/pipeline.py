@@ -127,8 +127,8 @@ def _map_reads(
     reader = ReadsReader(lanes, options)
     if run.backend.n_streams and (name := reader.large_serial_gzip):
         log.info(
-            "%s: one thread decompresses this gzip file, and a device may wait for it; files by "
-            "bgzip or fastp are decompressed by all", name,
+            "%s: one thread decompresses this gzip file, and a device may wait for it; what bgzip "
+            "writes is decompressed by all", name,
         )  # fmt: skip
     try:
         plan = run.plan_resources(reader.converts)

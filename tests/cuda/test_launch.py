@@ -24,6 +24,7 @@ from mapper.cuda.arguments import (
     check_simulated,
     describe,
 )
+from mapper.errors import DeviceError
 from tests.helpers.offline_compile import CAPABILITY, pretended_device, require_compiler
 
 
@@ -82,6 +83,21 @@ def arguments(array) -> tuple:
         array((8,), np.int32, 0x3000), np.int32(-3), 0.5, True,
         np.uint64(2**63), array((0,), np.uint8, 0),
     )  # fmt: skip
+
+
+def test_a_missing_compiler_is_named_when_a_kernel_is_compiled(monkeypatch) -> None:
+    require_compiler()
+    from numba.cuda.cudadrv import nvvm
+
+    from mapper.cuda.api import kernel
+
+    @kernel(64)
+    def nothing(n):
+        pass
+
+    monkeypatch.setattr(nvvm, "is_available", lambda: False)
+    with pytest.raises(DeviceError, match=r"NVVM is missing; install it with pip install"):
+        nothing._compile((np.int32(1),))
 
 
 def test_a_launch_hands_over_what_numba_does() -> None:

@@ -218,6 +218,26 @@ def test_no_memory_leaves_it_to_the_host(codec: Any, monkeypatch: pytest.MonkeyP
         assert inflater is None
 
 
+def test_pages_that_cannot_be_locked_any_more(codec: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Data go through ordinary memory, when a run is under way; locking is tried once a stream."""
+    lock = bgzf_cuda.Workspace.pinned
+    asked = []
+
+    def few(self: Any, name: str, n: int, dtype: Any) -> np.ndarray:
+        if name == "plain" and n > 1 << 20:
+            asked.append(n)
+            raise DeviceMemoryError("full")
+        return lock(self, name, n, dtype)
+
+    monkeypatch.setattr(bgzf_cuda.Workspace, "pinned", few)
+    with device_deflater(codec, 0, 1, Streams(1, 100)) as opened:
+        assert opened is not None
+        for seed in (1, 2):
+            plain = text(20 * BLOCK, seed)
+            assert gzip.decompress(opened.compress([memoryview(plain)])) == plain
+    assert len(asked) == 1
+
+
 def test_little_memory_is_shared_by_fewer_streams(
     codec: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mapper.io.bgzf_reader import DEVICE_BLOCK_BYTES, BlocksPart, Done, SharedInflating
+from mapper.io.bgzf_reader import DEVICE_BLOCK_BYTES, BlocksPart, Done, SharedInflating, Step
 from mapper.io.fastq import FastqReader
 from mapper.io.gzip_members import (
     HEADER_BYTES,
@@ -268,11 +268,16 @@ def test_a_file_that_stands_elsewhere(tmp_path, pool, monkeypatch):
     """Standard input may be a file of which another program has read a part."""
     path = tmp_path / "x.gz"
     first = member(TEXT[:7000])
-    path.write_bytes(first + members(TEXT[7000:90_000], 1000))
+    odd = member(TEXT[20_000:21_000], system=ODD)
+    path.write_bytes(
+        first + members(TEXT[7000:20_000], 1000) + odd + members(TEXT[21_000:90_000], 1000)
+    )
     with path.open("rb", buffering=0) as file:
         file.seek(len(first))
         monkeypatch.setattr("mapper.io.input_file._open_raw", lambda *_: file)
         source = ByteSource("-", pool, finds_members=True)
+        assert source.peek(4) == TEXT[7000:7004]
+        assert source.member_bytes == 0
         data, buffer = b"", bytearray(5000)
         while n := source.readinto(memoryview(buffer)):
             data += buffer[:n]
@@ -465,6 +470,93 @@ def test_going_back_between_any_two_steps_loses_nothing(tmp_path, pool, monkeypa
             again.close()
             assert half == text
     assert n_met > 0
+
+
+def test_a_device_leaves_large_members_to_threads(tmp_path, pool):
+    path = tmp_path / "x.gz"
+    text, sizes = TEXT * 3, [50_000] * 80 + [2 * DEVICE_BLOCK_BYTES] * 2
+    data, at = b"", 0
+    for size in sizes * 3:
+        data += member(text[at : at + size])
+        at += size
+    path.write_bytes(data + member(text[at:]))
+    device = Device(AtOnce(), 64)
+    found = read_buffer(path, pool, AtOnce(), SharedInflating(device, pool))
+    assert found == (text, text.count(b"\n"), "")
+    assert device.n_done > 0
+
+
+def test_every_member_has_room(tmp_path, pool):
+    """None is decompressed by the thread that begins a step, but for the last."""
+    path = tmp_path / "x.gz"
+    path.write_bytes(members(TEXT, 190_000))
+    n_inline = 0
+
+    class Counting(ByteSource):
+        def begin(self, buffer: memoryview) -> Step:
+            nonlocal n_inline
+            step = super().begin(buffer)
+            n_inline += step.n_bytes * (not step.parts)
+            return step
+
+    source = Counting(str(path), pool, finds_members=True)
+    buffer = InputBuffer(source, 200_000, pool, 500_000, None, least_step=source.member_bytes)
+    got, ended = b"", False
+    while not ended:
+        view, ended = buffer.unread(30_000)
+        got += buffer.take(len(view) if ended else 30_000).tobytes()
+    buffer.close()
+    assert got == TEXT
+    assert n_inline == len(TEXT) % 190_000
+
+
+def test_a_late_part_of_a_dropped_step_spoils_nothing(tmp_path, pool):
+    text = TEXT[:100_000]
+    path = tmp_path / "x.gz"
+    path.write_bytes(
+        members(text[:21_000], 7000) + member(text[21_000:22_000], system=ODD)
+        + members(text[22_000:], 7000)
+    )  # fmt: skip
+    source = ByteSource(str(path), pool, finds_members=True)
+    buffer = InputBuffer(source, 20_000, Delayed(), 400_000)
+    for _ in range(5):
+        buffer._is_beginning = True
+        buffer._begin_step()
+    step, part = buffer._parts.pop()
+    while not buffer._n_again:
+        buffer._do_part()
+    view, _ = buffer.unread(70_000)
+    step.part_done(part())
+    assert view.tobytes() == text[: len(view)]
+    while not (found := buffer.unread(100_001))[1]:
+        pass
+    assert found[0].tobytes() == text
+    buffer.close()
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_two_parts_that_fail_at_one_place(tmp_path, pool, order):
+    """The first of them counts, whichever is done first: an empty member, then one that is none."""
+    wrong = bytearray(member(b""))
+    wrong[-8] ^= 1  # the checksum
+    path = tmp_path / "x.gz"
+    path.write_bytes(
+        members(TEXT[:63_000], 1000) + wrong + member(TEXT[:1000])
+        + member(TEXT[:500], system=ODD) + members(TEXT[:9000], 1000)
+    )  # fmt: skip
+    source = ByteSource(str(path), pool, finds_members=True)
+    buffer = InputBuffer(source, 1 << 20, Delayed())
+    buffer._is_beginning = True
+    buffer._begin_step()
+    assert len(buffer._parts) == 2
+    buffer._parts.rotate(order == -1)
+    got, ended = b"", False
+    while not ended:
+        view, ended = buffer.unread(1)
+        got += buffer.take(len(view)).tobytes()
+    assert got == TEXT[:63_000]
+    assert str(buffer.broken) == read_with_error(path, None)[1]
+    buffer.close()
 
 
 @pytest.mark.parametrize("size", [50_000, DEVICE_BLOCK_BYTES, DEVICE_BLOCK_BYTES + 1])
