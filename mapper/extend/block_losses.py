@@ -292,11 +292,11 @@ def blocks_of_side(read_len, corner, forward):
 
 @core
 def lost_in_blocks(n_unmatched, furthest, penalties, bonus):
-    """Return what an extension loses at the least if so many blocks match nowhere.
+    """Return a lower bound of what an extension loses if `n_unmatched` blocks match nowhere.
 
-    Each costs the least; or the alignment ends in one of them, and loses what that and all beyond
-    could bring but for seven bases. `furthest` are the bases lost if it ends in the block at the
-    far end.
+    Either each block costs the least penalty, or the alignment ends in one of them: then it loses
+    the matches of that block, but for seven bases, and of all beyond. `furthest` is the number of
+    bases lost if it ends in the block at the far end.
     """
     if n_unmatched <= 0:
         return np.int64(0)

@@ -71,7 +71,7 @@ end; bounds in the plain bytes; its line ends, if they are counted."""
 
 
 class NoBlockError(Exception):
-    """The next bytes of the stream are no block; ``rest`` holds those that were read."""
+    """No block follows in the stream; ``rest`` holds the bytes read behind the last block."""
 
     def __init__(self, rest: bytes) -> None:
         super().__init__("no block")
@@ -201,6 +201,13 @@ def block_size(data, at, end):
     return -1
 
 
+@core
+def put_block(row, start, body, end, plain, n_plain):
+    """Write a row of a table of blocks (:func:`block_table`), but for N_LINES."""
+    row[START], row[BODY], row[END] = start, body, end
+    row[PLAIN_START], row[PLAIN_END] = plain, plain + n_plain
+
+
 @driver
 def find_blocks(data, at, end, room, blocks):
     """Find consecutive whole BGZF blocks and the positions of their plain bytes.
@@ -231,9 +238,8 @@ def find_blocks(data, at, end, room, blocks):
             return n, BAD_LENGTH
         if n > 0 and plain + length > room:
             return n, FOUND
-        blocks[n, START], blocks[n, END] = at, at + size
-        blocks[n, BODY] = at + _FIXED_HEADER + get16(data, at + 10)
-        blocks[n, PLAIN_START], blocks[n, PLAIN_END] = plain, plain + length
+        body = at + _FIXED_HEADER + get16(data, at + 10)
+        put_block(blocks[n], at, body, at + size, plain, length)
         n += 1
         at += size
         plain += length

@@ -19,17 +19,15 @@ from __future__ import annotations
 import numpy as np
 
 from mapper.io.bgzf_reader import (
-    BODY,
-    END,
     FOUND,
     MORE,
     NO_BLOCK,
     PLAIN_END,
     PLAIN_START,
-    START,
     TRAILER_BYTES,
     BlockStream,
     block_table,
+    put_block,
 )
 from mapper.jit.accelerate import core, driver
 from mapper.jit.simd import get16, get32
@@ -157,8 +155,7 @@ def find_members(data, at, end, room, blocks):
             return n, NO_BLOCK if following >= 0 or end - at > MOST_PACKED else MORE
         if n > 0 and plain + n_plain > room:
             return n, FOUND
-        blocks[n, START], blocks[n, BODY], blocks[n, END] = at, body, following
-        blocks[n, PLAIN_START], blocks[n, PLAIN_END] = plain, plain + n_plain
+        put_block(blocks[n], at, body, following, plain, n_plain)
         n += 1
         at = following
         plain += n_plain

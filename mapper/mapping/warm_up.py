@@ -117,7 +117,7 @@ SEARCHED_WORDS = 1 << 20
 
 
 _SEARCHED_AT_ONCE = 1 << 12
-"""Words, as mostly the first hundred do, and to search them all took 10 ms of each start."""
+"""Words to search at a time: mostly the first are enough."""
 
 
 class PreparedOutput(Protocol):

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -61,11 +62,8 @@ def member(
     )  # fmt: skip
 
 
-def members(text: bytes, size: int, **fields: object) -> bytes:
-    return b"".join(
-        member(text[at : at + size], **fields)  # type: ignore[arg-type]
-        for at in range(0, len(text), size)
-    )
+def members(text: bytes, size: int, **fields: Any) -> bytes:
+    return b"".join(member(text[at : at + size], **fields) for at in range(0, len(text), size))
 
 
 @pytest.fixture(scope="module")
