@@ -254,7 +254,8 @@ def _touch(memory):
 
 
 def _own_pages(n_bytes: int) -> np.ndarray:
-    pages = mmap.mmap(-1, n_bytes)
+    # Not shared memory, Python's default: few systems give large pages to that.
+    pages = mmap.mmap(-1, n_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     with suppress(OSError):  # of a system without large pages
         pages.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(pages, np.uint8)

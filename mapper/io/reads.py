@@ -116,6 +116,8 @@ class ReadsReader(BatchReader):
         self._n_before = 0  # reads of earlier files
         self.may_hold_pairs = False
         """False if it is known that no reads are paired."""
+        self.may_hold_singles = False
+        """False if it is known that all reads are paired."""
         self.has_text = False
         """True if some files are FASTQ or FASTA."""
         self._bam_readers: list[BamReader] = []
@@ -264,6 +266,7 @@ class ReadsReader(BatchReader):
 
         self._waiting.append(_Waiting(start, close, tag, tuple(source.name for source in sources)))
         self.may_hold_pairs |= len(sources) == 2 or self._options.interleaved
+        self.may_hold_singles |= len(sources) == 1
 
     def _add_alignments(
         self, lane: Lane, sources: Sequence[ByteSource], formats: Sequence[str | None], tag: bytes
@@ -300,7 +303,7 @@ class ReadsReader(BatchReader):
                     f"{source.name} has read groups of its own; drop the one given, or put it in "
                     "their place with `samtools addreplacerg`"
                 )
-        self.may_hold_pairs = True
+        self.may_hold_pairs = self.may_hold_singles = True
 
 
 class _Position(NamedTuple):

@@ -163,7 +163,8 @@ def _map_reads(
                 run.backend.enable_records(run.names, reader.has_text)
             stats.compile_seconds = compile_stages(
                 index, run.params, run.names, output, run.backend, from_text=reader.has_text,
-                short_reads=reader.may_hold_pairs or run.params.longest_short >= 0,
+                singles=reader.may_hold_singles and run.params.longest_short >= 0,
+                pairs=reader.may_hold_pairs,
                 helpers=helpers, begin_reading=batches if checkpoints is None else None,
             )  # fmt: skip
             if checkpoints is not None:

@@ -130,8 +130,8 @@ class PreparedOutput(Protocol):
 
 def compile_stages(
     index: Index, params: MapParams, names: Names, output: PreparedOutput, backend: Backend, *,
-    from_text: bool = True, short_reads: bool = True, helpers: Helpers | None = None,
-    begin_reading: Callable[[], object] | None = None,
+    from_text: bool = True, singles: bool = True, pairs: bool = True,
+    helpers: Helpers | None = None, begin_reading: Callable[[], object] | None = None,
 ) -> float:  # fmt: skip
     """Compile every stage, or load its compiled code, by mapping two made-up pairs.
 
@@ -144,8 +144,8 @@ def compile_stages(
     ----------
     from_text
         Include the reader of FASTQ and FASTA; the reader of BAM is small.
-    short_reads
-        Include the stages of short reads.
+    singles, pairs
+        Include the stages of short reads, of single ones and of pairs.
     helpers
         Processes that compile the first and the last stages meanwhile.
     begin_reading
@@ -157,8 +157,8 @@ def compile_stages(
     """
     start = time.perf_counter()
     if helpers:
-        if short_reads:
-            backend.warm_up(_made_up_reads(index.fm, True))
+        if singles or pairs:
+            backend.warm_up(_made_up_reads(index.fm, pairs))
         helpers.wait()
     if from_text:
         compile_reading()
@@ -166,10 +166,9 @@ def compile_stages(
         begin_reading()
     if params.longest_short < 0:
         encoded = _finish_long(index, params, names, output.encode)
-    if short_reads:
-        for paired in (False, True):
-            aligned = backend.warm_up(_made_up_reads(index.fm, paired))
-            encoded = _finish(index, aligned, params, names, output.encode)
+    for paired in [False] * singles + [True] * pairs:
+        aligned = backend.warm_up(_made_up_reads(index.fm, paired))
+        encoded = _finish(index, aligned, params, names, output.encode)
     output.prepare(encoded)
     return time.perf_counter() - start
 

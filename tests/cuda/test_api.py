@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple
 
@@ -14,6 +16,7 @@ import numpy as np
 import pytest
 from numba import types
 
+from mapper.host_memory import gives_huge_pages
 from mapper.index.reference import ContigBounds
 from mapper.jit.accelerate import announce_compiling
 from tests.helpers.offline_compile import array, compile_offline, require_compiler
@@ -90,10 +93,12 @@ def test_upload_keeps_type_numbers_and_content(device):
 
 
 @pytest.mark.gpu
-def test_large_arrays_are_uploaded_by_threads_in_pieces(device, monkeypatch):
+@pytest.mark.parametrize("least", [8, 1 << 20])
+def test_large_arrays_are_uploaded_by_threads_in_pieces(device, monkeypatch, least):
     from mapper.cuda import upload
 
     monkeypatch.setattr(upload, "PIECE_BYTES", 40)
+    monkeypatch.setattr(upload, "LEAST_PIECE_BYTES", least)
     table = np.arange(210, dtype=np.uint16).reshape(70, 3)
     table.flags.writeable = False  # as the maps of files are
     bounds = ContigBounds(table, np.zeros(0, np.int64))
@@ -237,3 +242,20 @@ def test_bit_counts_are_single_instructions():
     assert machine.count("FLO") > 0
     assert machine.spills == 0
     assert machine.count("CALL") == 0
+
+
+def test_memory_to_be_locked_asks_for_large_pages():
+    pytest.importorskip("numba_cuda", reason="needs the package numba-cuda")
+    from mapper.cuda.memory import _own_pages
+
+    pages = _own_pages(1 << 22)
+    entries = re.split(r"\n(?=[0-9a-f]+-)", Path("/proc/self/smaps").read_text())
+    (entry,) = (
+        entry
+        for entry in entries
+        if int(entry.partition("-")[0], 16) <= pages.ctypes.data
+        < int(entry.partition("-")[2].split()[0], 16)
+    )  # fmt: skip
+    assert entry.split()[1] == "rw-p"  # private: few systems give large pages to shared memory
+    (flags,) = re.findall("^VmFlags:(.*)", entry, re.MULTILINE)
+    assert "hg" in flags.split() or not gives_huge_pages()
