@@ -33,6 +33,16 @@ def host_levels() -> list[str]:
     return [level for level, needed in LEVELS.items() if needed <= has and (is_x86 or not needed)]
 
 
+def compiles_for(feature: str) -> bool:
+    """Return True if code is compiled for CPUs with a feature, as LLVM calls it.
+
+    That is this CPU, unless numba was told which: only what the levels have is known of others.
+    """
+    if numba.config.CPU_NAME is not None:
+        return feature in LEVELS.get(numba.config.CPU_NAME, ())
+    return bool(llvm.get_host_cpu_features().get(feature))
+
+
 def level_variables(level: str) -> dict[str, str]:
     """Return the environment variables with which numba compiles for a level."""
     return {"NUMBA_CPU_NAME": level, "NUMBA_CPU_FEATURES": ""}

@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from mapper.align.coding import code_one, coded_first
-from mapper.align.edit.letter_rows import N_BAND, search_by_letters
+from mapper.align.edit.letter_rows import new_letterwise, search_by_letters
 from mapper.align.edit.short_rows import new_masks
 from mapper.align.edit.wavefront import (
     EXCEEDED,
@@ -320,8 +320,8 @@ def _append_reversed(ops, n_ops, all_ops, n_all):
 
 
 @step
-def _align_by_letters(codes, coded, first, max_distance, leaf, band, masks, want_path, ops, columns,
-                      cigar_counts, all_ops, n_all):  # fmt: skip
+def _align_by_letters(codes, coded, first, max_distance, leaf, space, masks, want_path, ops,
+                      columns, cigar_counts, all_ops, n_all):  # fmt: skip
     """Align pairs from end to end by their codes, up to one whose distance is too large for that.
 
     A step, because a driver counts references for each pair, which takes as long as a short one.
@@ -339,7 +339,7 @@ def _align_by_letters(codes, coded, first, max_distance, leaf, band, masks, want
         n, m = coded.query_len[i], coded.ref_len[i]
         status, s = search_by_letters(
             letters, (coded.shift[i] & PLAIN) != 0, n, m, min(max_distance, max(n, m)), leaf,
-            np.int64(LEAF_DISTANCE), band, masks,
+            np.int64(LEAF_DISTANCE), space, masks,
         )  # fmt: skip
         if status == NO_ROOM:
             return i, n_all, np.int64(0)
@@ -375,7 +375,7 @@ def align_edit(coded, free, max_distance, want_path, columns, cigar_counts):
     rows = new_rows(1 << 12, 2)
     back_rows = new_rows(1 << 12, 2)
     state = np.empty(N_STATE, np.int64)
-    band = np.empty(N_BAND, np.int32)
+    space = new_letterwise()
     masks = new_masks()
     ops = np.empty(2 * LEAF_DISTANCE + 4, np.uint32)
     n_symbols = coded.query_len.sum() + coded.ref_len.sum()
@@ -387,7 +387,7 @@ def align_edit(coded, free, max_distance, want_path, columns, cigar_counts):
     while i < n_pairs:
         if is_global and codes.fenced:
             i, n_all, n_more = _align_by_letters(
-                codes, coded, i, max_distance, leaf, band, masks, want_path, ops, columns,
+                codes, coded, i, max_distance, leaf, space, masks, want_path, ops, columns,
                 cigar_counts, all_ops, n_all,
             )  # fmt: skip
             if i == n_pairs:

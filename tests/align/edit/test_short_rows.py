@@ -7,7 +7,7 @@ import pytest
 
 from mapper.align.coding import code_one
 from mapper.align.edit.cpu import LEAF_DISTANCE, new_rows
-from mapper.align.edit.letter_rows import N_BAND, search_by_letters
+from mapper.align.edit.letter_rows import new_letterwise, search_by_letters
 from mapper.align.edit.short_rows import LAST_ROW, LONGEST, new_masks
 from mapper.align.edit.wavefront import EXCEEDED, FINISHED, Rows
 from mapper.align.matches import FENCED, PLAIN, codes_of, letters_in
@@ -30,7 +30,7 @@ def searched(
     rows.cells[:] = -77
     status, s = search_by_letters(
         letters_in(codes_of(coded), coded, 0), by_masks, np.int64(len(query)), np.int64(len(ref)),
-        np.int64(bound), rows, np.int64(LEAF_DISTANCE), np.empty(N_BAND, np.int32), masks,
+        np.int64(bound), rows, np.int64(LEAF_DISTANCE), new_letterwise(), masks,
     )  # fmt: skip
     done = s if status == FINISHED else s - 1
     return int(status), int(s), [row(rows, r) for r in range(done + 1)]
