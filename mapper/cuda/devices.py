@@ -199,12 +199,12 @@ def named_ordinals(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.removeprefix("cuda:").split(","))
 
 
-def choose_device(text: str) -> DeviceChoice:
+def choose_device(text: str, *, say: bool = True) -> DeviceChoice:
     """Choose from ``auto``, ``cpu``, ``cuda``, ``cuda:any`` or ``cuda:0,2``.
 
     Ordinals count the visible devices: those that ``CUDA_VISIBLE_DEVICES`` names, from 0.
-    ``auto`` takes every usable device, or the CPU if there is none, which is logged; ``cuda:any``
-    takes the same devices, and their absence is an error.
+    ``auto`` takes every usable device, or the CPU if there is none, which is logged unless `say` is
+    False; ``cuda:any`` takes the same devices, and their absence is an error.
 
     Raises
     ------
@@ -221,7 +221,8 @@ def choose_device(text: str) -> DeviceChoice:
     if text == AUTO:
         if usable:
             return DeviceChoice(CUDA, usable)
-        log.info("computing on the CPU: %s", found.problem)
+        if say:
+            log.info("computing on the CPU: %s", found.problem)
         return DeviceChoice(CPU)
     if found.problem:
         raise DeviceError(f"{option('device', text)}: {found.problem}")

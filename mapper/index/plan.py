@@ -239,7 +239,7 @@ def choose_route(
     of_mask = columns(n, params)["ref_planes"].n_bytes if masks else 0
     if available is not None:
         available -= of_mask
-    plan = _plan(n, params, device, available if check else None, n_threads)
+    plan = _plan(n, params, device, available if check else None, n_threads, say=say)
     plan = plan._replace(host_bytes=plan.host_bytes + of_mask)
     if check:
         if memory is not None and plan.host_bytes > memory:
@@ -267,11 +267,11 @@ def _say(plan: BuildPlan, n: int, n_threads: int) -> None:
 
 
 def _plan(
-    n: int, params: IndexParams, device: str, memory: int | None, n_threads: int
+    n: int, params: IndexParams, device: str, memory: int | None, n_threads: int, *, say: bool
 ) -> BuildPlan:
     if device == "auto" and n <= LIBRARY_UP_TO:
         device = CPU
-    choice = choose_device(device)
+    choice = choose_device(device, say=say)
     if "," in device:
         raise UsageError(f"{option('device', device)}: an index is built on one device; name one")
     if choice.backend != CPU:
@@ -281,7 +281,8 @@ def _plan(
         except (DeviceError, ResourceError) as error:
             if device != "auto":
                 raise
-            log.info("sorting on the CPU: %s", error)
+            if say:
+                log.info("sorting on the CPU: %s", error)
     return plan_cpu(n, params, n_threads, memory)
 
 

@@ -14,7 +14,7 @@ import pytest
 from mapper import host_memory
 from mapper.cli.index import default_output
 from mapper.cli.main import main
-from mapper.cuda.devices import CPU, CUDA, DeviceChoice
+from mapper.cuda.devices import CPU, CUDA, DeviceChoice, FoundDevices
 from mapper.errors import DeviceError, MapperError, ResourceError, UsageError
 from mapper.index.plan import (
     PROCESS_BYTES,
@@ -255,7 +255,7 @@ def test_memory_estimate_per_base() -> None:
 def pretended_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "mapper.index.plan.choose_device",
-        lambda text: DeviceChoice(CPU) if text == "cpu" else DeviceChoice(CUDA, (0,)),
+        lambda text, say: DeviceChoice(CPU) if text == "cpu" else DeviceChoice(CUDA, (0,)),
     )
 
 
@@ -292,6 +292,19 @@ def test_auto_takes_the_cpu_and_says_why_where_a_device_asked_for_is_an_error(
     assert route("cpu") == "blocks"
     with pytest.raises(UsageError, match="one device"):
         route("cuda:0,1")
+
+
+def test_plans_that_are_not_told_do_not_tell_of_devices_either(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of a gzip file there is a plan for each size that its text turns out to have."""
+    monkeypatch.setattr(
+        "mapper.cuda.devices.find_devices", lambda: FoundDevices((), "there is no driver")
+    )
+    with caplog.at_level("INFO", logger="mapper"):
+        for say in (False, False, True):
+            choose_route("it", 10**9, IndexParams(), "auto", 10**11, 2, check=False, say=say)
+    assert caplog.text.count("there is no driver") == 1
 
 
 @pytest.mark.usefixtures("pretended_device")
