@@ -13,7 +13,13 @@ from llvmlite import binding as llvm
 
 from mapper.cli.main import main
 from mapper.jit import prebuilt
-from mapper.jit.prebuilt import LEVELS, directories, host_levels, level_variables
+from mapper.jit.prebuilt import (
+    LEVELS,
+    compiles_for,
+    directories,
+    host_levels,
+    level_variables,
+)
 
 V3 = LEVELS["x86-64-v3"]
 
@@ -83,6 +89,20 @@ def test_levels_of_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     ):
         with_features(monkeypatch, set(features), triple)
         assert host_levels() == expected
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [("x86-64-v4", True), ("x86-64-v3", False), ("generic", False), ("znver3", False)],
+)
+def test_features_of_a_cpu_that_numba_was_told_are_those_of_its_level(
+    told: str, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(llvm, "get_host_cpu_features", lambda: {"avx512f": not expected})
+    monkeypatch.setattr(numba.config, "CPU_NAME", told)
+    assert compiles_for("avx512f") == expected
+    monkeypatch.setattr(numba.config, "CPU_NAME", None)
+    assert compiles_for("avx512f") != expected
 
 
 def test_directories_of_this_cpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -62,6 +62,20 @@ def new_letterwise():
     )  # fmt: skip
 
 
+@core
+def _offset(before, i, k, query_len, ref_len):
+    """Return the offset of a cell on diagonal k, before its matches; `before` from k - i - 1 on."""
+    h = next_offset(before[i], before[i + np.uint64(1)], before[i + np.uint64(2)])
+    return min(h, min(np.int32(query_len + k), ref_len))
+
+
+@core
+def _places(h, k):
+    """Return where to compare query and reference; of cells that do not exist, some symbols."""
+    at_ref = max(h, np.int32(0))
+    return max(np.int32(at_ref - k), np.int32(0)), at_ref
+
+
 @disjoint_core
 def _find_offsets(before, offsets, at_query, at_ref, lo, query_len, ref_len):
     """Compute BLOCK offsets, and where to compare.
@@ -74,12 +88,8 @@ def _find_offsets(before, offsets, at_query, at_ref, lo, query_len, ref_len):
     for lane in range(BLOCK):
         i = np.uint64(lane)
         k = np.int32(lo + np.int32(lane))
-        h = next_offset(before[i], before[i + np.uint64(1)], before[i + np.uint64(2)])
-        h = min(h, min(np.int32(query_len + k), ref_len))
-        offsets[i] = h
-        # Of cells that do not exist some symbols are compared.
-        at_ref[i] = max(h, np.int32(0))
-        at_query[i] = max(np.int32(max(h, np.int32(0)) - k), np.int32(0))
+        offsets[i] = h = _offset(before, i, k, query_len, ref_len)
+        at_query[i], at_ref[i] = _places(h, k)
 
 
 @disjoint_core
@@ -109,6 +119,7 @@ def block_one_by_one(query, ref, space, before, after, lo, query_len, ref_len):
     any_run = _add_runs(query, ref, space.offsets, space.at_query, space.at_ref, after)
     more = np.uint64(0)
     if any_run >= np.uint64(8):
+        # Compared again: to load together what has just been stored one by one takes longer.
         for lane in range(BLOCK):
             i = np.uint64(lane)
             differ = unaligned_word(query, np.int64(space.at_query[i])) ^ unaligned_word(
@@ -124,10 +135,8 @@ def _find_cells(query, ref, before, after, lo, query_len, ref_len):
     for lane in range(BLOCK):
         i = np.uint64(lane)
         k = np.int32(lo + np.int32(lane))
-        h = next_offset(before[i], before[i + np.uint64(1)], before[i + np.uint64(2)])
-        h = min(h, min(np.int32(query_len + k), ref_len))
-        at_ref = max(h, np.int32(0))
-        at_query = max(np.int32(at_ref - k), np.int32(0))
+        h = _offset(before, i, k, query_len, ref_len)
+        at_query, at_ref = _places(h, k)
         differ = np.uint32(
             unaligned_half(query, np.int64(at_query)) ^ unaligned_half(ref, np.int64(at_ref))
         )
