@@ -246,3 +246,47 @@ def assign_mapq(alignments, first, end, primary, values, alone, head, role, read
                 share = _explained(np.int64(alignments.score[i]), read_len, scores.match)
             own = rounded_product(own, share)
             mapq[i - first] = np.uint8(min(min(own, most), of_parts) + 0.5)
+
+
+@core
+def _lead_alone(alignments, read, chosen):
+    """Return by how much a read's alignment scores more than its best other; -1 without any."""
+    first, end = alignments.alignment_offsets[read], alignments.alignment_offsets[read + 1]
+    other = first + 1 if chosen == first else first  # they come best first
+    if other >= end:
+        return np.int64(-1)
+    return np.int64(alignments.score[chosen]) - alignments.score[other]
+
+
+@core
+def cap_of_overlap(alignments, read, a, b, match, per_score):
+    """Return the highest quality of a proper pair whose mates may show one difference twice.
+
+    A variant of the sample that makes it more like another place is one event, and not twice as
+    unlikely where both mates lie on it. Of what both mates lead by, so much counts once as they
+    overlap.
+
+    Parameters
+    ----------
+    read
+        The first mate.
+    a, b
+        The mates' alignments.
+    per_score
+        ``PairParams.quality_in_pair``.
+    """
+    overlap = min(alignments.text_end[a], alignments.text_end[b]) - max(
+        alignments.text_start[a], alignments.text_start[b]
+    )
+    lead_a, lead_b = _lead_alone(alignments, read, a), _lead_alone(alignments, read + 1, b)
+    both = min(lead_a, lead_b)
+    if overlap <= 0 or both <= 0:
+        return np.int64(MAX_MAPQ)
+    span = min(
+        alignments.text_end[a] - alignments.text_start[a],
+        alignments.text_end[b] - alignments.text_start[b],
+    )
+    # Of 32 bits: for a division of 64 a device calls a function.
+    shared = np.int64(np.uint32(both * overlap) // np.uint32(span))
+    quality = rounded_product(per_score, (lead_a + lead_b - shared) / match)
+    return np.int64(min(quality, np.float64(MAX_MAPQ)))

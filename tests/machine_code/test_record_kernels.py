@@ -47,7 +47,7 @@ def kernels():
     fields = types.NamedTuple(columns, Fields)
     records = types.NamedTuple([fields, I8, I8, I8, U4, U1], of_records.Records)
     # A warp that has hundreds of alignments to sort sorts longer than it goes to memory.
-    for kernel, most in ((of_records._place_templates, 40), (of_records._place_listed, 150)):
+    for kernel, most in ((of_records._place_templates, 110), (of_records._place_listed, 150)):
         yield (
             kernel,
             [NUMBER, FLAG, reads, texts, types.NamedTuple([I4, U1], PerRead), ALIGNMENTS, rankings,

@@ -174,6 +174,33 @@ def test_a_unique_mate_lifts_its_partner() -> None:
     assert 0 < found.mapq[1] <= MAX_MAPQ
 
 
+def test_what_overlapping_mates_both_show_counts_once() -> None:
+    """A variant that makes the sample more like another place is one event, in both mates."""
+
+    def quality(apart: int, alternatives: tuple[int, int]) -> int:
+        first = [at(1000, 100), at(50_000, alternatives[0])]
+        second = [
+            at(1000 + apart, 100, strand=1), at(50_000 + apart, alternatives[1], strand=1)
+        ]  # fmt: skip
+        found = placed([first, second], FR)
+        assert found.proper.all()
+        assert found.primary.tolist() == [0, 2]
+        assert found.mapq[0] == found.mapq[2]
+        return int(found.mapq[0])
+
+    far = quality(300, (96, 96))
+    assert far == round(8 * PARAMS.quality_in_pair / SCORES.match)
+    assert quality(100, (96, 96)) == far  # side by side
+    overlapping = [quality(apart, (96, 96)) for apart in (90, 75, 60)]
+    assert sorted(overlapping, reverse=True) == overlapping
+    # 40 of 100 bases are shared, and so is 1 of the 4 by which each mate leads.
+    assert overlapping[-1] == 7 * PARAMS.quality_in_pair / SCORES.match < far
+    # Where one mate has all the lead, nothing is counted twice.
+    assert quality(60, (96, 100)) == quality(300, (96, 100)) > 0
+    # No alternative, no evidence that both could share.
+    assert placed([[at(1000, 100)], [at(1060, 100, strand=1)]], FR).mapq.tolist() == [60, 60]
+
+
 @pytest.mark.parametrize("paired", [False, True])
 def test_quality_grows_with_the_lead(paired: bool) -> None:
     reads = []
