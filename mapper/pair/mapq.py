@@ -249,17 +249,16 @@ def assign_mapq(alignments, first, end, primary, values, alone, head, role, read
 
 
 @core
-def _lead_alone(alignments, read, chosen):
-    """Return by how much a read's alignment scores more than its best other; -1 without any."""
-    first, end = alignments.alignment_offsets[read], alignments.alignment_offsets[read + 1]
-    other = first + 1 if chosen == first else first  # they come best first
-    if other >= end:
-        return np.int64(-1)
-    return np.int64(alignments.score[chosen]) - alignments.score[other]
+def _lead_alone(alignments, read, chosen, head):
+    """Return by how much a read's alignment leads its best alternative; -1 without any."""
+    for i in range(alignments.alignment_offsets[read], alignments.alignment_offsets[read + 1]):
+        if i != chosen and head[i] == chosen:  # the first is the best
+            return np.int64(alignments.score[chosen]) - alignments.score[i]
+    return np.int64(-1)
 
 
 @core
-def cap_of_overlap(alignments, read, a, b, match, per_score):
+def cap_of_overlap(alignments, read, a, b, head, match, per_score):
     """Return the highest quality of a proper pair whose mates may show one difference twice.
 
     A variant of the sample that makes it more like another place is one event, and not twice as
@@ -272,13 +271,16 @@ def cap_of_overlap(alignments, read, a, b, match, per_score):
         The first mate.
     a, b
         The mates' alignments.
+    head
+        The column ``PlacementBatch.rival``.
     per_score
         ``PairParams.quality_in_pair``.
     """
     overlap = min(alignments.text_end[a], alignments.text_end[b]) - max(
         alignments.text_start[a], alignments.text_start[b]
     )
-    lead_a, lead_b = _lead_alone(alignments, read, a), _lead_alone(alignments, read + 1, b)
+    lead_a = _lead_alone(alignments, read, a, head)
+    lead_b = _lead_alone(alignments, read + 1, b, head)
     both = min(lead_a, lead_b)
     if overlap <= 0 or both <= 0:
         return np.int64(MAX_MAPQ)

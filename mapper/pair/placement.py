@@ -628,19 +628,23 @@ def place_template(names, name_offsets, base_offsets, seeds, alignments, ranking
             )  # fmt: skip
         lanes_meet(lanes)
         _limit_mapq(alignments, first, end, sub_score, plain_mapq, mapq, lanes)
-    # Places in other groups, as on ALT contigs, are no rivals.
-    if paired and proper[read] and not len(groups):
+    if paired and proper[read]:
         a, b = primary[read], primary[read + 1]
-        most = cap_of_overlap(alignments, read, a, b, scores.match, params.quality_in_pair)
+        most = cap_of_overlap(
+            alignments, read, a, b, rival, scores.match, params.quality_in_pair
+        )  # fmt: skip
         if lanes.lane == 0:
             mapq[a] = np.uint8(min(np.int64(mapq[a]), most))
             mapq[b] = np.uint8(min(np.int64(mapq[b]), most))
         lanes_meet(lanes)
-        if is_doubtful_pair(
-            base_offsets, alignments, seeds.guarantee, seeds.thinned, read, scores
-        ):  # fmt: skip
-            for i in range(offsets[read] + lanes.lane, offsets[read + 2], lanes.n_lanes):
-                mapq[i] = np.uint8(np.int64(mapq[i]) * TENTHS_IN_DOUBT // 10)
+    if (
+        paired
+        and proper[read]
+        and not len(groups)  # places in other groups, as on ALT contigs, are no rivals
+        and is_doubtful_pair(base_offsets, alignments, seeds.guarantee, seeds.thinned, read, scores)
+    ):
+        for i in range(offsets[read] + lanes.lane, offsets[read + 2], lanes.n_lanes):
+            mapq[i] = np.uint8(np.int64(mapq[i]) * TENTHS_IN_DOUBT // 10)
 
 
 @driver
