@@ -249,16 +249,7 @@ def assign_mapq(alignments, first, end, primary, values, alone, head, role, read
 
 
 @core
-def _lead_alone(alignments, read, chosen, head):
-    """Return by how much a read's alignment leads its best alternative; -1 without any."""
-    for i in range(alignments.alignment_offsets[read], alignments.alignment_offsets[read + 1]):
-        if i != chosen and head[i] == chosen:  # the first is the best
-            return np.int64(alignments.score[chosen]) - alignments.score[i]
-    return np.int64(-1)
-
-
-@core
-def cap_of_overlap(alignments, read, a, b, head, match, per_score):
+def cap_of_overlap(alignments, a, b, sub_score, match, per_score):
     """Return the highest quality of a proper pair whose mates may show one difference twice.
 
     A variant of the sample that makes it more like another place is one event, and not twice as
@@ -267,22 +258,20 @@ def cap_of_overlap(alignments, read, a, b, head, match, per_score):
 
     Parameters
     ----------
-    read
-        The first mate.
     a, b
         The mates' alignments.
-    head
-        The column ``PlacementBatch.rival``.
+    sub_score
+        Score of each one's best alternative; 0 without one.
     per_score
         ``PairParams.quality_in_pair``.
     """
     overlap = min(alignments.text_end[a], alignments.text_end[b]) - max(
         alignments.text_start[a], alignments.text_start[b]
     )
-    lead_a = _lead_alone(alignments, read, a, head)
-    lead_b = _lead_alone(alignments, read + 1, b, head)
+    lead_a = np.int64(alignments.score[a]) - sub_score[a]
+    lead_b = np.int64(alignments.score[b]) - sub_score[b]
     both = min(lead_a, lead_b)
-    if overlap <= 0 or both <= 0:
+    if overlap <= 0 or both <= 0 or min(sub_score[a], sub_score[b]) <= 0:
         return np.int64(MAX_MAPQ)
     span = min(
         alignments.text_end[a] - alignments.text_start[a],

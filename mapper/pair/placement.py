@@ -630,9 +630,7 @@ def place_template(names, name_offsets, base_offsets, seeds, alignments, ranking
         _limit_mapq(alignments, first, end, sub_score, plain_mapq, mapq, lanes)
     if paired and proper[read]:
         a, b = primary[read], primary[read + 1]
-        most = cap_of_overlap(
-            alignments, read, a, b, rival, scores.match, params.quality_in_pair
-        )  # fmt: skip
+        most = cap_of_overlap(alignments, a, b, sub_score, scores.match, params.quality_in_pair)
         if lanes.lane == 0:
             mapq[a] = np.uint8(min(np.int64(mapq[a]), most))
             mapq[b] = np.uint8(min(np.int64(mapq[b]), most))
