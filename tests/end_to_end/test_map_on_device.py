@@ -116,8 +116,8 @@ def test_text_is_parsed_there_or_left_to_the_host(
             assert not (tmp_path / "x.bam").exists()
         else:
             assert run("cuda", on_device) == run("cpu", DeviceChoice(CPU))
-    assert made[:2] == [4, 4]  # to compile
-    assert set(made[2:]) == ({2} if what == "plain" else {0, 2})
+    assert made[0] == 4  # the pairs of the warm-up: files of mates hold no single reads
+    assert set(made[1:]) == ({2} if what == "plain" else {0, 2})
 
 
 @pytest.mark.medium
