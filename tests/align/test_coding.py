@@ -166,3 +166,15 @@ def test_a_bad_letter_is_named_with_its_pair(monkeypatch: pytest.MonkeyPatch) ->
             InputFormatError, match="pair 107: character '!' at position 9 of the r"
         ):
             edit_distance(*given, first_pair=100, device="cpu", threads=2)
+
+
+def test_a_list_that_becomes_shorter_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Shrinking(list[str]):
+        def __getitem__(self, rows: Any) -> Any:
+            found = super().__getitem__(rows)
+            del self[1000:]
+            return found
+
+    monkeypatch.setattr(coding, "CHUNK_PAIRS", 1000)
+    with pytest.raises(UsageError, match="was changed while they were aligned"):
+        edit_distance(["A" * 20] * 3000, Shrinking(["A" * 20] * 3000), device="cpu", threads=2)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
 
 import numba
 import numpy as np
 import pytest
 
 from mapper.jit.accelerate import driver
-from mapper.jit.strings import ascii_place, layout
+from mapper.jit.strings import ascii_place, layout, note_items, prefetch_objects
 
 pytestmark = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="compiled code reads the strings")
 
@@ -50,3 +51,20 @@ def test_places_are_those_of_the_strings_of_a_list() -> None:
     strings = [f"{i}" * i for i in range(50)]
     found = np.array([place(id(strings), i, layout()) for i in range(50)])
     assert found[:, 1].tolist() == [len(text) for text in strings]
+
+
+@pytest.mark.parametrize(("first", "room", "n"), [(0, 4, 4), (3, 50, 47), (50, 4, 0), (60, 4, 0)])
+def test_items_are_noted_to_the_end_of_the_list(first: int, room: int, n: int) -> None:
+    strings = [f"{i}" * i for i in range(50)]
+    addresses = np.full(room, -1, np.int64)
+    assert note_items(id(strings), first, layout(), addresses) == n
+    assert addresses.tolist() == [*map(id, strings[first : first + n])] + [-1] * (room - n)
+
+
+def test_objects_that_are_gone_may_be_asked_for() -> None:
+    mapped = mmap.mmap(-1, 1 << 20)
+    letters = np.frombuffer(mapped, np.uint8)
+    addresses = letters.ctypes.data + np.arange(0, 1 << 20, 4096)
+    del letters
+    mapped.close()
+    prefetch_objects(np.append(addresses, [0, 1, -1]))
