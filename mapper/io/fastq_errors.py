@@ -118,9 +118,8 @@ def explain(status: int, name: str, number: int, record: bytes, where: int) -> I
                 f"{show(field)} in the comment: a read group is given by {option('read_group')}"
             )
             return format_error(name, number, reason, "or map the BAM file that it came from")
-        if any(
-            other[:3] == field[:3] for other in record[:where].replace(b" ", b"\t").split(b"\t")
-        ):
+        before = record[:where].replace(b" ", b"\t").split(b"\t")
+        if field and any(other[:3] == field[:3] for other in before):
             return format_error(
                 name, number, f"{show(field)} in the comment: the tag is there already",
                 "do not take comments as tags",

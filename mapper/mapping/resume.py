@@ -46,20 +46,21 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from mapper import __version__
 from mapper.errors import InputFormatError, MapperError, OutputError, UsageError, option
 from mapper.io.input_file import STDIN
-from mapper.io.output import PartialOutput, ResumableOutput
+from mapper.io.output import RECORDS, PartialOutput, ResumableOutput
 from mapper.io.output_file import (
     STDOUT,
     OutputFile,
     check_writable,
     is_special,
     remove_directory,
+    remove_quietly,
 )
 from mapper.io.position import InputPosition
 from mapper.io.reads import ReadsReader
@@ -396,7 +397,9 @@ def open_checkpoints(job: MapJob) -> Iterator[Checkpoints]:
                 complete = True
                 checkpoints.stopped.set()
         finally:
-            if complete or not (main / STATE).exists():
+            if complete:  # without a state what is left when the process is killed here is ignored
+                remove_quietly(main / STATE)
+            if not (main / STATE).exists():
                 for directory in directories:
                     remove_directory(directory)
 
@@ -410,6 +413,10 @@ def _load(job: MapJob, directory: Path) -> dict[str, Any] | None:
         state = read_state(directory / STATE)
         if reasons := list(_differences(state, _description(job))):
             raise UsageError("; ".join(reasons))
+        if _was_renamed(job, directory, state):
+            log.warning("%s: was killed when it was complete; begun anew", job.output)
+            remove_quietly(directory / STATE)
+            return None
         _check_files(_runs_directory(job), state["output"]["files"])
     except (UsageError, InputFormatError) as error:
         if not job.resume.restarts:
@@ -418,10 +425,18 @@ def _load(job: MapJob, directory: Path) -> dict[str, Any] | None:
                 f"was begun with, or {option('resume_or_restart')}, or remove {directory}"
             ) from error
         log.warning("%s: begun anew, as %s", job.output, error)
-        with suppress(OSError):
-            (directory / STATE).unlink()
+        remove_quietly(directory / STATE)
         return None
     return state
+
+
+def _was_renamed(job: MapJob, directory: Path, state: dict[str, Any]) -> bool:
+    """Return True for the state of a run whose records have got their final name."""
+    return (
+        RECORDS in state["output"]["files"]
+        and not (directory / RECORDS).exists()
+        and Path(job.output).exists()
+    )
 
 
 @contextmanager

@@ -184,7 +184,7 @@ def test_comments_of_mates_and_of_fasta(tmp_path):
      "xx:i:4294967296", "xx:A:ab", "xx:A:", "xx:f:one", "xx:f:", "xx:f:1e999", "xx:f:1e400",
      "xx:f:-4e38", "xx:B:f,1,1e39", "xx:H:1AE", "xx:H:1G", "xx:q:1", "xx:B:",
      "xx:B:c,128", "xx:B:C,-1", "xx:B:i,", "xx:B:i1", "xx:B:Z,1", "xx:Z:\x01",
-     "RX:Z:AC\t1:N:0:ACGT", "xx:i:99999999999999999999999"],
+     "RX:Z:AC\t1:N:0:ACGT", "xx:i:99999999999999999999999", "RX:Z:AC\t\txx:i:1"],
 )  # fmt: skip
 def test_comments_that_are_no_tags(tmp_path, comment):
     path = tmp_path / "r.fq"

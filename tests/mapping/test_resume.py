@@ -360,6 +360,31 @@ def test_a_run_begins_anew_if_it_may(
     assert [path.name for path in unfinished.output.parent.iterdir()] == ["x.sam"]
 
 
+def test_a_run_that_was_complete_when_it_was_killed_begins_anew(
+    world: World, unfinished: Unfinished, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its records have their name, and the state is still there."""
+    unfinished.state.with_name("records").rename(unfinished.output)
+    stats = run(world, unfinished.output, unfinished.options)
+    assert "killed when it was complete; begun anew" in caplog.text
+    assert "resumed" not in stats.summary()
+    plain = unfinished.output.with_name("plain.sam")
+    run(world, plain, unfinished.options, resume=None)
+    assert unfinished.output.read_bytes() == plain.read_bytes()
+    assert {path.name for path in plain.parent.iterdir()} == {"x.sam", "plain.sam"}
+
+
+def test_of_a_complete_run_the_state_goes_first(
+    world: World, unfinished: Unfinished, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the next start would go on from a state whose files have been removed."""
+    monkeypatch.setattr(resume, "remove_directory", lambda directory: None)
+    for _ in range(2):
+        run(world, unfinished.output, unfinished.options)
+        assert unfinished.output.exists()
+        assert not unfinished.state.exists()
+
+
 def test_two_processes_do_not_write_one_output(world: World, unfinished: Unfinished) -> None:
     path = unfinished.state.with_name("lock")
     with (
