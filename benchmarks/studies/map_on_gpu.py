@@ -1,11 +1,12 @@
 """Whole `fmwave map` runs on CUDA devices: the records of the CPU, and the rate.
 
-    python -m benchmarks.studies.map_on_gpu records [--pairs 1000000] [--devices cuda cuda:0,0]
+    python -m benchmarks.studies.map_on_gpu records [--pairs 1000000] [--devices cuda cuda:0,1]
     python -m benchmarks.studies.map_on_gpu rates [--genome-size 1G] [--pairs 4000000]
 
-`records` maps the real short reads of the shared data, and simulated pairs, with the CPU, and then
-with each of the devices and of three batch sizes; the alignment records of all BAM files have to
-be the same bytes. They are written after each, and what is left when the time is over is named.
+`records` maps the real reads of the shared data, short and long, and simulated pairs, with the CPU,
+and then with each of the devices, of three batch sizes, and of what compresses (a device only where
+nvCOMP is installed); the alignment records of all BAM files have to be the same bytes. The results
+are written after each, and what is left when the time is over is named.
 `rates` makes a repeat-rich genome and reads, indexes it, and maps the reads with the device, with
 the CPU, and with peers (paths given), in turn, all cores each. Times are of whole processes and,
 for fmwave, what it reports without compilation and start.
@@ -15,6 +16,7 @@ Results: benchmarks/results/map_on_gpu_{records,rates}.{md,json}.
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import statistics
 import sys
@@ -36,12 +38,22 @@ from benchmarks.common.map_runs import (
     stage_table,
 )
 from benchmarks.real_reads import SETS
+from mapper.cuda import nvcomp
+from mapper.mapping.device_io import COMPRESS_ON, DEVICE, HOST
 
 UNALIGNED = {
     "ebola": ("ref/ebola20.fa.gz", "bam/ebola_ubam_12rg.bam"),
     "umi": ("ref/chr22_40kb.fa", "bam/human_umi_ubam.bam"),
 }
 """Reference and reads of the real sets that are unaligned BAM."""
+
+LONG = {
+    "ecoli_ont": ("ont", "ref/ecoli_k12.fa.gz", "reads/ecoli_ont.fa.gz"),
+    "sarscov2_ont": ("ont", "ref/sarscov2.fa", "reads/sarscov2_ont.fq.gz"),
+    "hg002_ont": ("ont", "ref/hg002_chr6_72kb.fa.gz", "reads/hg002_ont_over64kb.fq.gz"),
+    "moth_hifi": ("hifi", "ref/moth_mt.fa", "reads/moth_hifi.fa.gz"),
+}
+"""Preset, reference and reads of the real sets of long reads."""
 
 BATCHES = (3_000_000, 12_000_000, 30_000_000)
 RECORDS_SEED, RATES_SEED = 11, 13
@@ -57,26 +69,28 @@ def compare_records(options: argparse.Namespace) -> Iterator[tuple[dict[str, Any
     """Map every set on the CPU and every way on devices; compare. Yields all there is so far."""
     started, last = time.monotonic(), 0.0
     rows: list[dict[str, Any]] = []
-    ways = [(device, batch) for device in options.devices for batch in options.batches]
+    compress_on = options.compress_on or [HOST, *[DEVICE] * (nvcomp.load() is not None)]
+    ways = list(itertools.product(options.devices, options.batches, compress_on))
     left = [(name, *way) for name in options.sets for way in ways]
     before = ""
     while left:
         begin = time.monotonic()
         if options.limit_s and begin - started + 2 * last > options.limit_s:
             break
-        name, device, batch = left.pop(0)
+        name, device, batch, compressed_on = left.pop(0)
         if name != before:
-            index, reads = set_of(name, options)
-            bam, report = map_with(index, reads, "cpu", options.threads, options.data)
+            index, reads, given = set_of(name, options)
+            bam, report = map_with(index, reads, "cpu", options.threads, options.data, *given)
             expected, before = records_digest(bam), name
         begin = time.monotonic()
         bam, _ = map_with(
-            index, reads, device, options.threads, options.data, "--batch-bases", batch
-        )
+            index, reads, device, options.threads, options.data, *given, "--batch-bases", batch,
+            "--compress-on", compressed_on,
+        )  # fmt: skip
         same = records_digest(bam) == expected
         rows.append(
             {"set": shown(name, options), "reads": report["counts"]["reads"], "device": device,
-             "batch_bases": batch, "md5": expected, "same": same}
+             "batch_bases": batch, "compress_on": compressed_on, "md5": expected, "same": same}
         )  # fmt: skip
         last = min(time.monotonic() - begin, LONG_RUN_S)
         print(f"[{time.monotonic() - started:.0f} s]", rows[-1], flush=True)
@@ -86,36 +100,43 @@ def compare_records(options: argparse.Namespace) -> Iterator[tuple[dict[str, Any
 
 
 def records_report(
-    rows: list[dict[str, Any]], left: Sequence[tuple[str, str, int]]
+    rows: list[dict[str, Any]], left: Sequence[tuple[str, str, int, str]]
 ) -> tuple[dict[str, Any], list[str]]:
     lines = harness.table(
-        ["reads of", "reads", "device", "bases a batch", "records as the CPU's"],
+        ["reads of", "reads", "device", "bases a batch", "compressed on", "records as the CPU's"],
         [
             [r["set"], f"{r['reads']:,}", r["device"], f"{r['batch_bases']:,}",
-             "the same bytes" if r["same"] else "**DIFFERENT**"]
+             r["compress_on"], "the same bytes" if r["same"] else "**DIFFERENT**"]
             for r in rows
         ],
     )  # fmt: skip
     if left:
-        missing = "; ".join(f"{name}, {device}, {batch:,}" for name, device, batch in left)
+        missing = "; ".join(
+            f"{name}, {device}, {batch:,}, {compressed_on}"
+            for name, device, batch, compressed_on in left
+        )
         lines += [f"**Not compared, for want of time**: {missing}.", ""]
     failed = not all(r["same"] for r in rows)
     return {"rows": rows, "left": left, "failed": failed}, lines
 
 
-def set_of(name: str, options: argparse.Namespace) -> tuple[Path, Sequence[Path]]:
-    """Return index and reads of a set, made if they are not there."""
+def set_of(name: str, options: argparse.Namespace) -> tuple[Path, Sequence[Path], Sequence[str]]:
+    """Return index and reads of a set, made if they are not there, and its options."""
     if name in UNALIGNED:
         reference, bam = map(data.shared_file, UNALIGNED[name])
-        return index_of(reference, options.data), [bam]
+        return index_of(reference, options.data), [bam], []
+    if name in LONG:
+        preset, *paths = LONG[name]
+        reference, reads = map(data.shared_file, paths)
+        return index_of(reference, options.data), [reads], ["--preset", preset]
     if name != SIMULATED:
-        fasta, reads = SETS[name].files()
-        return index_of(fasta, options.data), reads
+        fasta, mates = SETS[name].files()
+        return index_of(fasta, options.data), mates, []
     simulated = data.DataSet(
         "ecoli_pe150", "ecoli_k12", options.pairs, 150, paired=True, seed=RECORDS_SEED
     )
     files = data.make(simulated, options.data)
-    return index_of(files.reference, options.data), files.reads
+    return index_of(files.reference, options.data), files.reads, []
 
 
 def shown(name: str, options: argparse.Namespace) -> str:
@@ -189,9 +210,15 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument("what", choices=("records", "rates"))
     result.add_argument("--devices", nargs="+", default=["cuda"], help="[cuda]")
     result.add_argument("--pairs", type=int, default=1_000_000, help="[%(default)s]")
-    sets = [SIMULATED, *SETS, *UNALIGNED]
+    sets = [SIMULATED, *SETS, *UNALIGNED, *LONG]
     result.add_argument("--sets", nargs="+", choices=sets, default=sets, help="of records [all]")
     result.add_argument("--batches", nargs="+", type=int, default=BATCHES, help="of records")
+    result.add_argument(
+        "--compress-on",
+        nargs="+",
+        choices=COMPRESS_ON,
+        help="of records [host; device with nvCOMP]",
+    )
     result.add_argument("--limit-s", type=float, help="of records: seconds for everything")
     result.add_argument("--genome-size", default="1G", help="[%(default)s]")
     result.add_argument("--rounds", type=int, default=3, help="[%(default)s]")
