@@ -162,7 +162,7 @@ def locate_pairs(coded, relation, search, columns, counts):
             places = grown(places, 2 * (n_places + 2 * n_ends))
         counts[i] = 2 * n_ends
         # An alignment without edits is as long as the query: of repeats there can be many.
-        is_searched = search.free_begin and columns.score[i] > 0
+        is_searched = search.free_begin and n_ends > 0 and columns.score[i] > 0
         if is_searched:
             _fill_equal(room.query, n, n - 1, -1, relation, room.equal)
         for x in range(n_ends):

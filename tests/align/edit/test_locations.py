@@ -162,6 +162,17 @@ def test_what_cannot_be_meant_is_refused() -> None:
                     call(*pair, equalities=["NA"], first_pair=3)
 
 
+def test_a_pair_with_a_bad_letter_is_not_searched() -> None:
+    """Its letters have no numbers: memory that held others of an earlier call would be read."""
+    for query, ref, place in (
+        ("A" * 249 + "*", "ACGT", "position 249 of the query"),
+        ("A" * 250, "AC*T", "position 2 of the reference"),
+    ) * 20:
+        mapper.edit_locations(b"\xff" * 250, b"\xff" * 250, symbols="bytes")
+        with pytest.raises(mapper.InputFormatError, match=place):
+            mapper.edit_locations(query, ref)
+
+
 def test_many_pairs_in_threads() -> None:
     random.seed(5)
     refs = ["".join(random.choices("ACGT", k=200)) for _ in range(3000)]
