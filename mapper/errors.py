@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from numbers import Real
@@ -109,6 +110,21 @@ def option(name: str, value: object = None) -> str:
         return name if value is None else f"{name}={value!r}"
     flag = _COMMAND_NAMES[-1].get(name, f"--{name.replace('_', '-')}")
     return flag if value is None else f"{flag} {value}"
+
+
+def refuse_file_name(argument: str, given: str | bytes, kind: str) -> None:
+    """Raise UsageError if `given`, which stands for something else, is the name of a file.
+
+    Parameters
+    ----------
+    argument
+        What it was given as, as in ``reads``.
+    kind
+        What a str means there, as in ``a read``.
+    """
+    if os.path.isfile(given):  # noqa: PTH113 - Path raises for what is too long for a name
+        name = os.fsdecode(given)
+        raise UsageError(f"{argument}: a str is {kind}; for the file give pathlib.Path({name!r})")
 
 
 def check_memory_bound(memory: object) -> None:

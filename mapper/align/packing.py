@@ -32,7 +32,7 @@ from mapper.align.matches import unaligned_word
 from mapper.align.pairs import PairBatch, is_misplaced
 from mapper.align.threads import in_slices
 from mapper.dna import AMBIGUOUS, CODE_OF_ASCII, NOT_A_BASE
-from mapper.errors import InputFormatError, UsageError
+from mapper.errors import InputFormatError, UsageError, refuse_file_name
 from mapper.jit.accelerate import core, driver
 from mapper.parallel.map import map_in_threads
 from mapper.parallel.pool import thread_pool
@@ -174,8 +174,17 @@ def check_symbols(symbols: str) -> None:
         raise UsageError(f"symbols {symbols!r}: one of {', '.join(SYMBOLS)} is expected")
 
 
-def bad_letter(pair: int, letter: int, pos: int, side: str) -> InputFormatError:
-    """Return the error of a letter (ASCII) that is no nucleotide, by the number of its pair."""
+def bad_letter(
+    pair: int, letter: int, pos: int, side: str, sequence: bytes = b""
+) -> InputFormatError:
+    """Return the error of a letter (ASCII) that is no nucleotide, by the number of its pair.
+
+    Raises
+    ------
+    UsageError
+        If the sequence, which may be left out, is the name of a file.
+    """
+    refuse_file_name(f"pair {pair}, {side}", sequence, "a sequence")
     return InputFormatError(
         f"pair {pair}: character {chr(letter)!r} at position {pos} of the {side} is no "
         "IUPAC nucleotide (for other alphabets compare bytes)"
@@ -257,7 +266,8 @@ def _packed_side(
     pair, pos = next(((pair, pos) for pair, pos in packed if pair >= 0), (-1, -1))
     if pair >= 0:
         number = first_pair + (pair if numbers is None else int(numbers[pair]))
-        raise bad_letter(number, int(letters[starts[pair] + pos]), pos, side)
+        sequence = letters[starts[pair] : ends[pair]].tobytes()
+        raise bad_letter(number, sequence[pos], pos, side, sequence)
     return words, word_starts[:-1], lengths
 
 

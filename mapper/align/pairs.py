@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -181,9 +181,13 @@ def sequence_set(
 
 
 def as_list(sequences: Any, side: str) -> list[Any]:
-    """Return sequences as a list; raise UsageError for what has no items."""
+    """Return sequences as a list; raise UsageError for what has no items, or none in order."""
     if isinstance(sequences, list):
         return sequences
+    if isinstance(sequences, Mapping):
+        raise UsageError(f"{side}: a dict is no list of sequences; give list(d.values())")
+    if isinstance(sequences, set | frozenset):
+        raise UsageError(f"{side}: a set has no order to pair sequences by; give a list")
     try:
         return list(sequences)
     except TypeError as error:
@@ -193,14 +197,9 @@ def as_list(sequences: Any, side: str) -> list[Any]:
 def _joined(sequences: list[Any], side: str) -> tuple[np.ndarray, np.ndarray]:
     """Return the letters of all sequences, with padding, and their lengths (int64)."""
     try:
-        try:
-            return _in_pieces(sequences, lambda texts: "".join(texts).encode("ascii"))
-        except TypeError:  # not all are str
-            sequences = [s.encode("ascii") if isinstance(s, str) else _bytes(s, side)
-                         for s in sequences]  # fmt: skip
-            return _in_pieces(sequences, b"".join)
-    except UnicodeEncodeError as error:
-        raise UsageError(f"{side}: {error.object[error.start]!r} is not ASCII") from error
+        return _in_pieces(sequences, lambda texts: "".join(texts).encode("ascii"))
+    except (TypeError, UnicodeEncodeError):  # not all are str of ASCII
+        return _in_pieces(bytes_of_each(sequences, side), b"".join)
 
 
 def _in_pieces(
@@ -218,17 +217,52 @@ def _in_pieces(
     return letters, lengths
 
 
-def _bytes(sequence: object, side: str) -> bytes:
-    """Return a sequence as bytes; a number is refused (``bytes(n)`` would be n zeros)."""
+def bytes_of_each(sequences: list[Any], side: str) -> list[bytes]:
+    """Return sequences as bytes; raise UsageError for the first that is none, by its index."""
+    return [bytes_of(sequence, side, i) for i, sequence in enumerate(sequences)]
+
+
+def bytes_of(sequence: object, argument: str, index: int | None = None) -> bytes:
+    """Return a sequence, str of ASCII or flat bytes of any kind, as bytes.
+
+    Raises
+    ------
+    UsageError
+        For anything else; names `argument`, and `index` in it.
+    """
     if isinstance(sequence, bytes):
         return sequence
-    if isinstance(sequence, bytearray | memoryview):
+    if isinstance(sequence, str):
+        try:
+            return sequence.encode("ascii")
+        except UnicodeEncodeError as error:
+            raise not_ascii(error, argument, index) from error
+    if isinstance(sequence, bytearray):
         return bytes(sequence)
-    if isinstance(sequence, np.ndarray) and sequence.dtype == np.uint8:
+    if isinstance(sequence, memoryview) and sequence.itemsize == sequence.ndim == 1:
         return sequence.tobytes()
+    if isinstance(sequence, np.ndarray) and sequence.dtype == np.uint8 and sequence.ndim == 1:
+        return sequence.tobytes()
+    what = f"{sequence!r:.40}"
+    if isinstance(sequence, np.ndarray | memoryview):
+        kind = sequence.dtype if isinstance(sequence, np.ndarray) else repr(sequence.format)
+        what = f"an array of shape {sequence.shape} and type {kind}"
     raise UsageError(
-        f"{side}: {sequence!r:.40} is no sequence; str, bytes or uint8 arrays are expected"
+        f"{_place(argument, index)}: {what} is no sequence; str, bytes or flat uint8 arrays are "
+        "expected (a file is a pathlib.Path, not in a list)"
     )
+
+
+def not_ascii(error: UnicodeEncodeError, argument: str, index: int | None = None) -> UsageError:
+    """Return the error of a str that is not ASCII."""
+    return UsageError(
+        f"{_place(argument, index)}: {error.object[error.start]!r} is not ASCII (position "
+        f"{error.start}); calls that have symbols='bytes' compare other text as bytes (s.encode())"
+    )
+
+
+def _place(argument: str, index: int | None) -> str:
+    return argument if index is None else f"{argument}[{index}]"
 
 
 def check_lengths(batch: PairBatch, threads: int) -> None:

@@ -12,6 +12,7 @@ from functools import cache
 import numpy as np
 
 from mapper.align.packing import bad_letter, check_symbols, code_tables
+from mapper.align.pairs import not_ascii
 from mapper.align.result import (
     HEURISTIC,
     NO_SCORE,
@@ -99,16 +100,20 @@ def _tables(symbols: str) -> tuple[np.ndarray, np.ndarray]:
     return code_tables(symbols)
 
 
-def joined_letters(query: str | bytes, ref: str | bytes) -> tuple[np.ndarray, int] | None:
-    """Return the letters of both (uint8) and the length of the first; None if they are not few."""
+def joined_letters(
+    query: str | bytes, ref: str | bytes, names: tuple[str, str] = ("queries", "refs")
+) -> tuple[np.ndarray, int] | None:
+    """Return the letters of both (uint8) and the length of the first; None if they are not few.
+
+    `names` are those of the arguments, for messages.
+    """
     if len(query) + len(ref) > MOST_LETTERS:
         return None
     try:
         one = query.encode("ascii") if isinstance(query, str) else query
         other = ref.encode("ascii") if isinstance(ref, str) else ref
     except UnicodeEncodeError as error:
-        side = "queries" if error.object is query else "refs"
-        raise UsageError(f"{side}: {error.object[error.start]!r} is not ASCII") from error
+        raise not_ascii(error, names[0 if error.object is query else 1]) from error
     # An array that may be written to, as all others: compiled code is made for such ones.
     letters = bytearray(one)
     letters += other
@@ -143,8 +148,10 @@ def row_and_cigar(
     found = align(flat, n_query, *tables, symbols == "bytes", cigar, row)
     bad = int(row[BAD])
     if bad >= 0:
-        pos, side = (bad, "query") if bad < n_query else (bad - n_query, "reference")
-        raise bad_letter(first_pair, int(flat[bad]), pos, side)
+        is_query = bad < n_query
+        sequence = (flat[:n_query] if is_query else flat[n_query:]).tobytes()
+        pos, side = (bad, "query") if is_query else (bad - n_query, "reference")
+        raise bad_letter(first_pair, sequence[pos], pos, side, sequence)
     return row, found
 
 

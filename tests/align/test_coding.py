@@ -152,9 +152,9 @@ def test_pairs_of_very_unequal_lengths_are_coded_in_pieces(threads: int) -> None
 @pytest.mark.parametrize("bad", ["é", "\ud800"])
 def test_a_string_that_is_not_ascii_is_refused(bad: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(coding, "CHUNK_PAIRS", 4)
-    with pytest.raises(UsageError, match=r"refs: .* is not ASCII"):
+    with pytest.raises(UsageError, match=r"refs\[8\]: .* is not ASCII"):
         edit_distance(["A"] * 9, [*["A"] * 8, bad], device="cpu")
-    with pytest.raises(UsageError, match="3 is no sequence"):
+    with pytest.raises(UsageError, match=r"refs\[8\]: 3 is no sequence"):
         edit_distance(["A"] * 9, [*["A"] * 8, 3], device="cpu")  # type: ignore[list-item]
 
 

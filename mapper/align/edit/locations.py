@@ -11,13 +11,13 @@ from typing import Any, NamedTuple, overload
 
 import numpy as np
 
-from mapper.align.coding import code_one, coded_first, letter_of, run_pairs
-from mapper.align.dispatch import cpu_only, pairs_on_cpu
+from mapper.align.coding import CpuPairs, LetterPairs, StringPairs, code_one, coded_first
+from mapper.align.dispatch import cpu_only, pairs_on_cpu, run_on_cpu
 from mapper.align.edit.columns import scan_columns, trace_columns
 from mapper.align.edit.relation import NO_LETTER, Equalities, Relation, relation_of
 from mapper.align.matches import codes_of, letters_in
 from mapper.align.packing import PackedPairs, bad_letter
-from mapper.align.pairs import MAX_LENGTH, PairBatch, Sequences, limit_of
+from mapper.align.pairs import MAX_LENGTH, PairBatch, Sequences, bytes_of, limit_of
 from mapper.align.result import (
     NO_MEMORY,
     OK,
@@ -367,8 +367,12 @@ def edit_locations(
     Returns
     -------
     All ends of alignments with the lowest distance, each with the start of the longest alignment
-    that ends there; of two strings a :class:`PairLocations`. An end 0 means that the query lies
-    before the reference, which costs its length.
+    that ends there: of two strings :class:`PairLocations`, a tuple of ``score``, ``status`` (a
+    name) and ``locations``; else :class:`EditLocations`, the columns ``score`` (int64) and
+    ``status`` (int8) of one row a pair, as for :func:`mapper.edit_distance`, and ``start`` and
+    ``end`` (int64) of one row a place, those of pair i from ``offsets[i]`` to ``offsets[i + 1]``
+    (int64); ``pair(i)`` is one of them as PairLocations. An end 0 means that the query lies before
+    the reference, which costs its length.
 
     Raises
     ------
@@ -463,11 +467,21 @@ def _search_of(span: object, max_distance: int | None) -> Search:
     return Search(free.ref_begin > 0, free.ref_end > 0, limit)
 
 
+def _sequence(pairs: CpuPairs, i: int, is_query: bool) -> bytes:
+    """Return a sequence of pairs that are not packed."""
+    if isinstance(pairs, StringPairs):
+        side, name = (pairs.queries, "queries") if is_query else (pairs.refs, "refs")
+        return bytes_of(side[i], name, i)
+    assert isinstance(pairs, LetterPairs)
+    letters, start, end = pairs.batch[:3] if is_query else pairs.batch[3:]
+    return letters[start[i] : end[i]].tobytes()
+
+
 def _in_parts(
     align: Any, others: tuple[Any, ...], queries: Any, refs: Any, cigar: bool, threads: int | None,
     first_pair: int,
 ) -> PairAlignments:  # fmt: skip
-    """Align the letters of pairs part by part, as :func:`run_pairs`.
+    """Align the letters of pairs part by part, as :func:`run_on_cpu`.
 
     Raises
     ------
@@ -479,11 +493,12 @@ def _in_parts(
     if isinstance(queries, PackedPairs):
         raise UsageError("packed pairs do not go with places or equalities; give the sequences")
     pairs = pairs_on_cpu(queries, refs, "bytes", first_pair, threads)
-    found = run_pairs(align, others, pairs, cigar, threads)
+    found = run_on_cpu(align, others, pairs, cigar, threads)
     bad = np.flatnonzero(found.status < 0)
     if len(bad):
         i = int(bad[0])
         pos, is_query = int(found.score[i]), found.status[i] == _BAD_QUERY
-        letter = letter_of(pairs, i, pos, is_query)
-        raise bad_letter(first_pair + i, letter, pos, "query" if is_query else "reference")
+        sequence = _sequence(pairs, i, is_query)
+        side = "query" if is_query else "reference"
+        raise bad_letter(first_pair + i, sequence[pos], pos, side, sequence)
     return found

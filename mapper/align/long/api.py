@@ -37,7 +37,7 @@ from mapper.align.long.search import (
 )
 from mapper.align.matches import Pair, pair_at
 from mapper.align.packing import PackedPairs, pack_pairs
-from mapper.align.pairs import MAX_LENGTH, batch_of, limit_of
+from mapper.align.pairs import MAX_LENGTH, batch_of, bytes_of, limit_of
 from mapper.align.result import OK
 from mapper.align.single import SCORE, STATUS, is_cpu, joined_letters, row_and_cigar
 from mapper.align.threads import check_threads, thread_count
@@ -106,10 +106,16 @@ def long_edit_distance(
     checkpoint_seconds
         Time between saved states; None: a minute.
 
+    Returns
+    -------
+    :class:`LongAlignment`: ``distance``, an int, or None above `max_distance`; ``cigar_ops``, the
+    path as operations of BAM (uint32), or None without one; ``cigar``, the same as text.
+
     Raises
     ------
     UsageError
-        For strings that are too long, or a checkpoint of other strings or options.
+        For what is no string, strings that are too long, or a checkpoint of other strings or
+        options.
     InputFormatError
         For a character that is no nucleotide letter, unless `symbols` is ``bytes``.
     DeviceError
@@ -138,7 +144,7 @@ def long_edit_distance(
             return LongAlignment(None, None)
         return LongAlignment(int(row[SCORE]), found if path else None)
     choice = choose_device(device)
-    packed = pack_pairs(batch_of([_bytes(query)], [_bytes(ref)]), symbols)
+    packed = pack_pairs(batch_of([_bytes(query, "query")], [_bytes(ref, "ref")]), symbols)
     pair = pair_at(packed, 0)
     longest = max(pair.query_len, pair.ref_len)
     if path and longest > MAX_PATH_LENGTH:
@@ -173,7 +179,7 @@ def long_edit_distance(
 def _few_letters(query: object, ref: object) -> tuple[np.ndarray, int] | None:
     """Return the letters of two strings that one call of compiled code compares, or None."""
     if isinstance(query, str | bytes) and isinstance(ref, str | bytes):
-        return joined_letters(query, ref)
+        return joined_letters(query, ref, ("query", "ref"))
     return None
 
 
@@ -182,14 +188,10 @@ def _align_one(bound: int, *arguments: Any) -> np.ndarray:
     return ops
 
 
-def _bytes(sequence: str | bytes | np.ndarray | Path) -> bytes:
+def _bytes(sequence: object, argument: str) -> bytes:
     if isinstance(sequence, Path):
         return only_sequence(str(sequence))
-    if isinstance(sequence, str):
-        if not sequence.isascii():
-            raise UsageError("a sequence is not ASCII")
-        return sequence.encode()
-    return sequence.tobytes() if isinstance(sequence, np.ndarray) else sequence
+    return bytes_of(sequence, argument)
 
 
 def _digest(packed: PackedPairs, path: bool, bound: int) -> str:

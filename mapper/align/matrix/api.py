@@ -103,8 +103,10 @@ def align_all(
 
     Yields
     ------
-    Windows of pairs in order of query, then reference. Idle devices take the next window; only a
-    few are in memory at a time.
+    Windows of pairs in order of query, then reference: :class:`Window`, whose ``query`` and ``ref``
+    (int64) number the sequences of each pair, and whose ``found`` holds the alignments, as
+    :class:`mapper.align.result.PairAlignments`. Idle devices take the next window; only a few are
+    in memory at a time.
 
     Raises
     ------
@@ -129,8 +131,10 @@ def align_all(
     engine = MatrixEngine(scoring, device, threads)
     n_threads = thread_count(threads)
     name = "the first set" if others is not None else "the set"
-    own = _coded(sequences, scoring, name, n_threads)
-    other = own if others is None else _coded(others, scoring, "the second set", n_threads)
+    own = _coded(sequences, "sequences", scoring, name, n_threads)
+    other = own
+    if others is not None:
+        other = _coded(others, "others", scoring, "the second set", n_threads)
     check_lengths(own.longest() + other.longest(), scoring)
     within = others is None
 
@@ -141,8 +145,10 @@ def align_all(
     yield from engine.map_each(aligned, _windows(own, other, within, window, engine))
 
 
-def _coded(sequences: Sequences, scoring: Scoring, name: str, threads: int) -> _CodedSet:
-    letters, offsets = sequence_set(sequences, name)
+def _coded(
+    sequences: Sequences, argument: str, scoring: Scoring, name: str, threads: int
+) -> _CodedSet:
+    letters, offsets = sequence_set(sequences, argument)
     start, end = offsets[:-1], offsets[1:]
     codes = encode_letters(scoring.table, letters, start, end, name, 0, "sequence", threads)
     return _CodedSet(codes, start, end)
@@ -332,10 +338,10 @@ def align_matrix(
 
     Returns
     -------
-    Arrays of one row for each pair, in input order; of two strings a scalar, as for
-    :func:`mapper.edit_distance`. Ties: the alignment that ends first in the
-    reference, then in the query. A local alignment without a positive score is empty: score
-    0, all coordinates 0.
+    Of two strings a scalar, else :class:`mapper.align.result.PairAlignments`, as for
+    :func:`mapper.edit_distance`; scores may be negative, so that the status alone tells which pairs
+    have none. Ties: the alignment that ends first in the reference, then in the query. A local
+    alignment without a positive score is empty: score 0, all coordinates 0.
 
     Raises
     ------

@@ -20,7 +20,7 @@ from mapper.align.matrix.cells import OneCell, TwoCells, joined_halves, words_of
 from mapper.align.matrix.dp import BLOCK, GLOBAL, LOCAL, NEVER, SEMIGLOBAL, Gaps
 from mapper.align.pairs import PairBatch
 from mapper.align.threads import in_slices
-from mapper.errors import InputFormatError, UsageError
+from mapper.errors import InputFormatError, UsageError, refuse_file_name
 from mapper.io.fastq_errors import show
 from mapper.io.input_file import BrokenStreamError, ByteSource
 from mapper.jit.accelerate import core, driver
@@ -250,10 +250,12 @@ def encode_letters(
         what = f"the matrix has no scores for {chr(letters[at])!r} at position {at - starts[i]}"
         it_has = f"(it has {matrix.letters})"
         if _is_of_nucleotides(matrix.letters) and chr(letters[at]).upper() in _AMINO_ACIDS:
+        place, of_side = f"{unit} {first_pair + i}", f" of {side}"
+        if unit != "pair":
+            place, of_side = place + of_side, ""
+        refuse_file_name(place, letters[starts[i] : ends[i]].tobytes(), "a sequence")
             it_has += "; for amino acids choose another one, such as BLOSUM62"
-        if unit == "pair":
-            raise InputFormatError(f"pair {first_pair + i}: {what} of {side} {it_has}")
-        raise InputFormatError(f"{unit} {first_pair + i} of {side}: {what} {it_has}")
+        raise InputFormatError(f"{place}: {what}{of_side} {it_has}")
     return codes
 
 
