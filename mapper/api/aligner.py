@@ -19,7 +19,7 @@ from mapper.api import inputs
 from mapper.api.hits import Hits, Piece, Target, joined, piece_of
 from mapper.batch import ReadBatch, RecordBatch, no_reads, no_records
 from mapper.cuda.devices import CPU, DeviceChoice, hold_device
-from mapper.errors import UsageError, check_memory_bound
+from mapper.errors import UsageError, check_memory_bound, refuse_file_name
 from mapper.index.index import Index
 from mapper.io.header import header_text
 from mapper.io.reads import Lane, ReadOptions, ReadsReader
@@ -286,7 +286,7 @@ class Aligner:
             ``pysam.AlignedSegment``, whose read is taken as the instrument gave it, without tags.
             Or a pair of reads as a tuple; a list of reads, or of pairs; a
             :class:`mapper.ReadBatch`; a tuple of a flat uint8 array of letters and its int64
-            offsets. These give :class:`mapper.Hits`.
+            offsets. These give :class:`mapper.Hits`. A tuple of three str is one read.
 
             Or any other iterable of reads or pairs, or the :class:`pathlib.Path` of a file of reads
             (as for the command). These give a :class:`mapper.HitStream`, which maps while it is
@@ -315,7 +315,7 @@ class Aligner:
             For letters that are no bases, qualities of another length, names that mates do not
             share, a mate without its read, or a read of more than 1000 bases.
         UsageError
-            For arguments that are no reads; if the Aligner is closed.
+            For arguments that are no reads, such as a dict or a set; if the Aligner is closed.
 
         Notes
         -----
@@ -331,8 +331,10 @@ class Aligner:
             pieces = self._map_files(paths, interleaved, model)
             next(pieces)  # opens the files, or raises
             return HitStream(pieces, self._target)
-        if isinstance(reads, str) and not reads.isalpha() and Path(reads).is_file():
-            raise UsageError(f"reads: a str is a read; for the file give pathlib.Path({reads!r})")
+        for name, given in ((inputs.READS, reads), (inputs.MATES, mates)):
+            if isinstance(given, str) and not given.isalpha():
+                refuse_file_name(name, given, "a read")
+            inputs.refuse_unordered(given, name)
         are_arrays = inputs.are_arrays(reads)
         if inputs.is_read(reads) or (isinstance(reads, tuple) and inputs.is_pair(reads)):
             reads, mates = [reads], None if mates is None else [mates]
@@ -518,8 +520,10 @@ class Aligner:
         from mapper.mapping.pipeline import map_reads
         from mapper.sorting.options import MarkOptions, SortOptions, check_marks
 
-        paths = [os.fspath(path) for path in (reads, mates) if path is not None]
-        target = os.fspath(output)
+        paths = [_path("reads", reads)]
+        if mates is not None:
+            paths.append(_path("mates", mates))
+        target = _path("output", output)
         if target == "-":
             raise UsageError("output='-': a file is expected; Aligner.map returns records")
         own_format = output_format or format_of(target)
@@ -535,10 +539,12 @@ class Aligner:
         if compression not in range(10):
             raise UsageError(f"compression={compression!r}: 0 to 9 is expected")
         check_memory_bound(memory)
-        folder = None if tmp_dir is None else os.fspath(tmp_dir)
+        folder = None if tmp_dir is None else _path("tmp_dir", tmp_dir)
         check_tmp_dir(folder)
-        references = [None if path is None else os.fspath(path)
-                      for path in (reference, input_reference)]  # fmt: skip
+        references = [
+            None if path is None else _path(name, path)
+            for name, path in (("reference", reference), ("input_reference", input_reference))
+        ]
         check_outputs(target, {}, paths, references)
         if self._folder is not None and self._folder in Path(target).resolve().parents:
             raise UsageError(f"{target} would lie in the index; name another output")
@@ -669,6 +675,13 @@ def _open(path: str | Path) -> tuple[Index, Iterator[None] | None]:
     if Path(path).is_dir() or Path(path).suffix == ".fmw":
         return Index.open_checked(path)
     return Index.build(path), None
+
+
+def _path(argument: str, given: object) -> str:
+    """Return the path that is given; raise UsageError for anything else."""
+    if isinstance(given, str | os.PathLike):
+        return os.fspath(given)
+    raise UsageError(f"{argument}={given!r:.60}: the path of a file is expected, as str or Path")
 
 
 def _model(given: InsertSize | None) -> InsertSizeModel | None:

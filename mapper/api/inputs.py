@@ -8,7 +8,7 @@ there.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from itertools import chain, count, islice
 from typing import Any, NamedTuple
@@ -70,6 +70,17 @@ def are_arrays(reads: object) -> bool:
         isinstance(reads, tuple) and len(reads) == 2
         and any(isinstance(part, np.ndarray) for part in reads)
     )  # fmt: skip
+
+
+def refuse_unordered(reads: object, side: str) -> None:
+    """Raise UsageError for a dict, whose keys would be mapped, or a set, which has no order."""
+    if isinstance(reads, Mapping):
+        raise UsageError(
+            f"{side}: a dict is no list of reads; give [(name, sequence, None) for name, sequence "
+            "in d.items()]"
+        )
+    if isinstance(reads, set | frozenset):
+        raise UsageError(f"{side}: a set has no order; give a list")
 
 
 def _decoded(texts: Iterable[Any]) -> list[str]:

@@ -333,12 +333,18 @@ def test_what_ends_a_file_leaves_nothing(world, tmp_path, phix) -> None:
             ({"barcode_tag": 3}, "barcode_tag=3: the two characters"),
             ({"tmp_dir": tmp_path / "no"}, "tmp_dir='.*no': no such directory"),
             ({"output": "-"}, "output='-'"),
+            ({"output": None}, "output=None: the path of a file"),
+            ({"mates": [world.second]}, "mates=.*: the path of a file"),
+            ({"tmp_dir": 3}, "tmp_dir=3: the path of a file"),
+            ({"reference": 3}, "reference=3: the path of a file"),
             ({"output": tmp_path / "x.txt"}, r"name it \.bam"),
             ({"output": world.first, "output_format": "bam"}, "one of the read files"),
             ({"output": tmp_path / "x.cram"}, "name its FASTA file with reference"),
         ):
             with pytest.raises(mapper.UsageError, match=message):
                 aligner.map_file(world.first, **{"output": tmp_path / "x.bam"} | options)
+        with pytest.raises(mapper.UsageError, match=r"reads=\['a\.fq'\]: the path of a file"):
+            aligner.map_file(["a.fq"], output=tmp_path / "x.bam")
         with pytest.raises(mapper.InputFormatError, match=r"no\.fq"):
             aligner.map_file(tmp_path / "no.fq", output=tmp_path / "x.bam")
         assert list(tmp_path.iterdir()) == []
@@ -455,6 +461,9 @@ def test_mates_that_cannot_be(phix) -> None:
     for reads in ([START, START], iter([START])):
         with pytest.raises(mapper.UsageError, match="mates: one read, where reads are several"):
             phix.map(reads, START)
+    for mates, message in (({"a": START}, "mates: a dict is no list"), (str(PHIX), "mates: a str")):
+        with pytest.raises(mapper.UsageError, match=message):
+            phix.map([START], mates)
     with pytest.raises(mapper.UsageError, match="a pair is expected"):
         phix.map([(START, START), START])
     with pytest.raises(mapper.UsageError, match="give one of them"):
@@ -463,7 +472,9 @@ def test_mates_that_cannot_be(phix) -> None:
 
 NO_READS = [
     (5, "reads: 5: str, bytes"),
-    (str(DATA / "phix_R1.fq"), r"for the file give pathlib\.Path"),
+    (str(DATA / "phix_R1.fq"), r"reads: a str is a read; for the file give pathlib\.Path"),
+    ({"a": START}, r"reads: a dict is no list of reads; give \[\(name, sequence, None\)"),
+    ({START}, "reads: a set has no order"),
     ([5], "record 1 is 5; str, bytes"),
     ([START, None], "record 2 is None"),
     ([("a", 5, None)], "record 1 is"),
