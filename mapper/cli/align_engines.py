@@ -26,6 +26,9 @@ _ONLY_WITH = {
 }
 """Options that only some metrics have."""
 
+_SPAN_OF = {"local": "matrix", "extension": "affine"}
+"""Spans that only one metric has."""
+
 
 def numbers(option: str, text: str, n: int, or_else: str = "") -> list[int]:
     """Parse `n` whole numbers separated by commas; `or_else` says what else is expected."""
@@ -52,6 +55,8 @@ def check_options(args: argparse.Namespace, held: ExitStack) -> None:
         if getattr(args, option) is not None and args.metric not in metrics:
             name = option.replace("_", "-")
             raise UsageError(f"--{name} belongs to --metric {' or '.join(metrics)}")
+    if _SPAN_OF.get(args.span, args.metric) != args.metric:
+        raise UsageError(f"--span {args.span} belongs to --metric {_SPAN_OF[args.span]}")
 
 
 def engine_of(args: argparse.Namespace, span: Span, held: ExitStack) -> Engine:

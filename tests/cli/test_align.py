@@ -257,7 +257,9 @@ def test_files_out_of_step_or_broken(
             "scores 0,4,6,1",
         ),
         (["align", "{p}", "--gaps", "9,9"], 2, "--gaps belongs to --metric matrix"),
-        (["align", "{p}", "--span", "local"], 2, "span 'local'"),
+        (["align", "{p}", "--span", "local"], 2, "--span local belongs to --metric matrix"),
+        (["align", "{p}", "--span", "extension"], 2, "extension belongs to --metric affine"),
+        (["align", "{p}", "--metric", "matrix", "--matrix", "x.mat"], 2, "nor a file here"),
         (["align", "{p}", "--metric", "matrix", "--max-score", "3"], 2, "edit or affine"),
         (
             ["align", "{p}", "--metric", "matrix", "--matrix", "1,-1", "--span", "prefix"],

@@ -194,7 +194,10 @@ def _named(name: str) -> tuple[str, np.ndarray]:
     if name.upper() not in others:
         known = dict.fromkeys([*NAMED, *others.values()])
         more = "" if others else "; more come with pip install 'fmwave[matrices]' (Biopython's)"
-        raise UsageError(f"matrix {name} is not known; there are {', '.join(known)}{more}")
+        refuse_file_name("matrix", name, "the name of a known matrix")
+        raise UsageError(
+            f"matrix {name} is neither known nor a file here; known are {', '.join(known)}{more}"
+        )
     from Bio.Align import substitution_matrices
 
     table = substitution_matrices.load(others[name.upper()])
@@ -247,13 +250,13 @@ def encode_letters(
     i = next((i for i in found if i >= 0), -1)
     if i >= 0:
         at = int(starts[i] + np.argmax(codes[starts[i] : ends[i]] == NO_LETTER))
-        what = f"the matrix has no scores for {chr(letters[at])!r} at position {at - starts[i]}"
-        it_has = f"(it has {matrix.letters})"
-        if _is_of_nucleotides(matrix.letters) and chr(letters[at]).upper() in _AMINO_ACIDS:
         place, of_side = f"{unit} {first_pair + i}", f" of {side}"
         if unit != "pair":
             place, of_side = place + of_side, ""
         refuse_file_name(place, letters[starts[i] : ends[i]].tobytes(), "a sequence")
+        what = f"the matrix has no scores for {chr(letters[at])!r} at position {at - starts[i]}"
+        it_has = f"(it has {matrix.letters})"
+        if _is_of_nucleotides(matrix.letters) and chr(letters[at]).upper() in _AMINO_ACIDS:
             it_has += "; for amino acids choose another one, such as BLOSUM62"
         raise InputFormatError(f"{place}: {what}{of_side} {it_has}")
     return codes

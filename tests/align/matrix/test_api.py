@@ -162,7 +162,8 @@ def test_too_little_memory_gives_a_status() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"matrix": "NONSENSE"}, "NONSENSE is not known; there are NUC.4.4, BLOSUM45"),
+        ({"matrix": "NONSENSE"}, "NONSENSE is neither known nor a file here; known are NUC"),
+        ({"matrix": __file__}, r"matrix: a str is the name .* pathlib\.Path\('"),
         ({"matrix": ("AC", [[1, 2]])}, "one row and column for each letter"),
         ({"matrix": ("AA", [[1, 2], [3, 4]])}, "each letter once"),
         ({"matrix": (1.5, -1)}, "whole numbers"),
