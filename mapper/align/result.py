@@ -70,16 +70,22 @@ class PairAlignment(NamedTuple):
     def pretty(self, query: str, ref: str, width: int = 60) -> str:
         """Return query, marks (``|`` match, ``*`` mismatch) and reference, in lines.
 
+        What is clipped or beyond the ends is left out.
+
         Raises
         ------
         ValueError
             If the alignment was made without a CIGAR, or there is none.
         """
+        if self.score is None:
+            raise ValueError(f"there is no alignment to show: the pair's status is {self.status}")
         if self.cigar is None:
             raise ValueError("there is no CIGAR to show; align with cigar=True")
         top, marks, bottom = [], [], []
         v, h = self.query_start, self.ref_start
         for n, op in _parse(self.cigar):
+            if op == "S":  # the end of the query
+                break
             top.append("-" * n if op == "D" else query[v : v + n])
             bottom.append("-" * n if op == "I" else ref[h : h + n])
             marks.append({"=": "|", "X": "*"}.get(op, " ") * n)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mapper.align.affine.api import align_extension
 from mapper.align.edit import cpu
 from mapper.align.edit.api import edit_distance
 from mapper.align.edit.cpu import new_rows
@@ -151,6 +152,18 @@ def test_one_rule_decides_ties() -> None:
     found = edit_distance(["GATTACA", "AC", "AAT"], ["GAATA", "AAC", "AT"], cigar=True)
     assert [found.cigar(i) for i in range(3)] == ["2=1X2=2I", "1=1D1=", "1=1I1="]
     assert found.pair(0).pretty("GATTACA", "GAATA") == "GATTACA\n||*||  \nGAATA--"
+
+
+def test_the_aligned_parts_are_shown() -> None:
+    for ref in ("ACGTACGTAAAAAA", "ACGTACGT"):  # five letters of the query are clipped
+        clipped = align_extension("ACGTACGTTTTTT", ref, cigar=True)
+        assert clipped.pretty("ACGTACGTTTTTT", ref) == "ACGTACGT\n||||||||\nACGTACGT"
+    for without, message in (
+        (edit_distance("ACGT", "TTTT", cigar=True, max_distance=1), "status is over_limit"),
+        (edit_distance(["A"], ["A"]).pair(0), "align with cigar=True"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            without.pretty("ACGT", "TTTT")
 
 
 def test_arrays_lists_and_bytes_are_the_same() -> None:
