@@ -99,7 +99,7 @@ class PairAlignment(NamedTuple):
 
 
 class PairAlignments(NamedTuple):
-    """Alignments of n pairs, in input order.
+    """Columns of the alignments of n pairs, in input order; ``len()`` is that of a tuple, 8.
 
     Coordinates are 0-based and half-open, in symbols. ``-1`` stands for what is not known:
     everything of a pair without a result, and, without CIGARs, the start of an alignment
@@ -107,7 +107,7 @@ class PairAlignments(NamedTuple):
     """
 
     score: np.ndarray  # int64 (n,): distance, penalty or matrix score
-    status: np.ndarray  # int8 (n,): index of STATUS_NAMES
+    status: np.ndarray  # int8 (n,): index of STATUS_NAMES: ok, over_limit, heuristic, no_memory
     query_start: np.ndarray  # int64 (n,)
     query_end: np.ndarray  # int64 (n,)
     ref_start: np.ndarray  # int64 (n,)

@@ -159,8 +159,8 @@ def align_affine(
 
     Returns
     -------
-    Arrays of one row a pair, in input order. The score is the penalty. Of two strings a scalar, as
-    for :func:`mapper.edit_distance`.
+    Of two strings a scalar, else :class:`mapper.align.result.PairAlignments`, as for
+    :func:`mapper.edit_distance`. The score is the penalty.
 
     Raises
     ------
@@ -400,7 +400,7 @@ def align_extension(
 
     Returns
     -------
-    Arrays of one row a pair, in input order; of two strings a scalar, as for
+    Of two strings a scalar, else :class:`mapper.align.result.PairAlignments`, as for
     :func:`mapper.edit_distance`. The score is at least 0: nothing aligned.
 
     Raises

@@ -123,9 +123,14 @@ def edit_distance(
 
     Returns
     -------
-    Arrays of one row a pair, in input order. The score is the distance. Of two strings: the
-    distance as an int, None above `max_distance`; with `cigar` a
-    :class:`mapper.align.result.PairAlignment`.
+    Of two strings the distance as an int, None above `max_distance`; with `cigar` a
+    :class:`mapper.align.result.PairAlignment`. Else :class:`mapper.align.result.PairAlignments`,
+    columns of one row a pair, in input order: ``score`` (int64), the distance; ``status`` (int8):
+    0 ok, 1 over_limit, 2 heuristic, 3 no_memory; ``query_start``, ``query_end``, ``ref_start`` and
+    ``ref_end`` (int64), the parts that are aligned, 0-based and half-open; -1 in all of these but
+    the status for what is not known; with `cigar` also ``cigar_offsets`` and ``cigar_ops``.
+    ``pair(i)`` is one of them as a PairAlignment, ``cigar(i)`` its CIGAR as text; ``has_results()``
+    tells which pairs have a score.
 
     Raises
     ------
