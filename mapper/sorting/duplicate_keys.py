@@ -66,6 +66,7 @@ class Entries(NamedTuple):
     last_place: int  # below the first if there is none
     reach: int  # largest number of bases by which a coordinate lies before its record's position
     has_marks: bool  # True if a record, examined or not, has the flag of duplicates already
+    has_barcodes: bool  # True if an examined record has the tag of barcodes
 
 
 _ROW = np.dtype([
@@ -224,12 +225,13 @@ def _fill_entries(data, starts, groups, barcode_tag, rows, libraries):
 
     Returns
     -------
-    Status, record of an error, number of rows, first and last place, reach, if there are marks.
+    Status, record of an error, number of rows, first and last place, reach, if there are marks and
+    barcodes.
     """
     n_rows = 0
     reach = np.int64(0)
     first, last = np.int64(BEHIND_ALL), np.int64(-1)
-    has_marks = False
+    has_marks = has_barcodes = False
     for record in range(len(starts)):
         prefetch_record(data, starts, record)
         at = starts[record]
@@ -247,7 +249,7 @@ def _fill_entries(data, starts, groups, barcode_tag, rows, libraries):
         quals = cigar + 4 * n_ops + (n_bases + 1) // 2
         end = at + 4 + get32(data, at)
         if quals + n_bases > end or end > len(data):
-            return _BAD_RECORD, record, n_rows, first, last, reach, has_marks
+            return _BAD_RECORD, record, n_rows, first, last, reach, has_marks, has_barcodes
         # A CIGAR of more than 65535 operations is in a tag, and a clip and a gap hold its place.
         is_long = n_ops == 2 and get32(data, cigar) == (n_bases << 4 | 4)
         is_long = is_long and (get32(data, cigar + 4) & 15) == 3
@@ -258,7 +260,7 @@ def _fill_entries(data, starts, groups, barcode_tag, rows, libraries):
         while tag < end:
             following = tag_end(data, tag, end)
             if following < 0:
-                return _BAD_RECORD, record, n_rows, first, last, reach, has_marks
+                return _BAD_RECORD, record, n_rows, first, last, reach, has_marks, has_barcodes
             key, kind = get16(data, tag), data[tag + 2]
             is_text = kind == ord("Z") or kind == ord("H")
             if key == _MC and is_text:
@@ -271,6 +273,7 @@ def _fill_entries(data, starts, groups, barcode_tag, rows, libraries):
                 cigar, n_ops = tag + 8, get32(data, tag + 4)
             if key == barcode_tag and is_text and following - tag > 4:
                 barcode = hash_bytes(data, tag + 3, following - tag - 4, 2)
+                has_barcodes = True
             tag = following
 
         libraries[record] = library
@@ -283,9 +286,9 @@ def _fill_entries(data, starts, groups, barcode_tag, rows, libraries):
             bits |= IS_REVERSE
         if paired:
             if mate_cigar < 0:
-                return _NO_MC, record, n_rows, first, last, reach, has_marks
+                return _NO_MC, record, n_rows, first, last, reach, has_marks, has_barcodes
             if mate_score < 0:
-                return _NO_MS, record, n_rows, first, last, reach, has_marks
+                return _NO_MS, record, n_rows, first, last, reach, has_marks, has_barcodes
             other_ref = get32(data, at + 24)
             mate_start, mate_end = _unclipped_mate_ends(data, mate_cigar, get32(data, at + 28))
             coordinate, other, key_bits = _pair_key(
@@ -313,7 +316,7 @@ def _fill_entries(data, starts, groups, barcode_tag, rows, libraries):
             rows.name[n_rows] = at + FIXED_BYTES
             rows.name_length[n_rows] = name_len
             n_rows += 1
-    return _OK, 0, n_rows, first, last, reach, has_marks
+    return _OK, 0, n_rows, first, last, reach, has_marks, has_barcodes
 
 
 def _table(n_rows: int) -> np.ndarray:
@@ -324,10 +327,11 @@ def _table(n_rows: int) -> np.ndarray:
 
 
 def _entries(
-    table: np.ndarray, names: np.ndarray, bounds: tuple[int, int, int, bool] = (0, -1, 0, False)
-) -> Entries:
+    table: np.ndarray, names: np.ndarray,
+    bounds: tuple[int, int, int, bool, bool] = (0, -1, 0, False, False),
+) -> Entries:  # fmt: skip
     """Return a table as columns."""
-    columns = (table[column] for column in Entries._fields[:-6])
+    columns = (table[column] for column in Entries._fields[:-7])
     return Entries._make([*columns, table.view(np.int64).reshape(-1, 8), names, *bounds])
 
 

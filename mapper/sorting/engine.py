@@ -20,7 +20,7 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from mapper.errors import InputFormatError
+from mapper.errors import InputFormatError, option
 from mapper.io.fastq_errors import show
 from mapper.jit.accelerate import brief, driver
 from mapper.parallel.map import ordered_map
@@ -81,27 +81,41 @@ class Marking:
         self.options = options
         self.libraries = Libraries(header)
         self._counts = np.zeros((len(self.libraries.names), len(COUNTS)), np.int64)
-
-        self._has_warned = False
+        self._has_entries = self._has_barcodes = False
+        self._unplaced_name = b""
+        """The first name found without coordinates, where they are wanted."""
 
     def add(self, counts: np.ndarray) -> None:
         """Add the counts of a range."""
         self._counts += counts
 
-    def look_at_names(self, entries: Entries) -> None:
-        """Warn, once, if optical duplicates are wanted and names have no coordinates.
+    def look_at(self, entries: Entries) -> None:
+        """Look for what the options need: barcodes, and coordinates in the first name of a range.
 
-        Of each range the first name is looked at. One thread at a time may call this.
+        One thread at a time may call this.
         """
-        if self.options.optical_distance and not self._has_warned and len(entries.place):
-            if has_coordinates(entries, 0):
-                return
-            self._has_warned = True
+        if not len(entries.place):
+            return
+        self._has_entries = True
+        self._has_barcodes |= entries.has_barcodes
+        wants_coordinates = self.options.optical_distance and not self._unplaced_name
+        if wants_coordinates and not has_coordinates(entries, 0):
             start = entries.name[0]
-            name = entries.names[start : start + entries.name_length[0]].tobytes()
+            self._unplaced_name = entries.names[start : start + entries.name_length[0]].tobytes()
+
+    def warn(self) -> None:
+        """Warn of what the options needed and no range had; to be called once, after the last."""
+        if self._unplaced_name:
             log.warning(
                 "names such as %s do not say where a read lay on the flow cell: duplicates of such "
-                "reads are not counted as optical", show(name),
+                "reads are not counted as optical", show(self._unplaced_name),
+            )  # fmt: skip
+        tag = self.options.barcode_tag
+        if tag and self._has_entries and not self._has_barcodes:
+            log.warning(
+                "%s changes nothing: no mapped read has this tag (tags of FASTQ comments are taken "
+                "where reads are mapped with %s)", option("barcode_tag", tag),
+                option("keep_comments"),
             )  # fmt: skip
 
     def report(self, command: str) -> dict[str, object]:
@@ -241,7 +255,7 @@ def _with_partitions(
     bounds: deque[int] = deque()  # where the next partitions end
     low = 0
     for scanned in scans:
-        marking.look_at_names(scanned.entries)
+        marking.look_at(scanned.entries)
         waiting.append(_Waiting(scanned))
         bounds.append(scanned.next_place)
         while bounds and bounds[0] <= _reached_back(scanned.next_place, look_back):

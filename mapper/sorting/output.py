@@ -324,7 +324,10 @@ def write_sorted(
             _write_bam(parts(), target, start, executor, n_threads)
         else:
             _write_by_samtools(parts(), target, start)
-    return None if marking is None else marking.report(target.command)
+    if marking is None:
+        return None
+    marking.warn()
+    return marking.report(target.command)
 
 
 def _write_bam(

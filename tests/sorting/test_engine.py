@@ -91,6 +91,40 @@ def test_cuts_and_runs_do_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert counts["DUPLICATE TOTAL"] > 20
 
 
+@pytest.mark.parametrize(
+    ("n", "barcodes", "options", "is_told"),
+    [
+        (60, False, MarkOptions(barcode_tag="RX"), True),
+        (60, False, MarkOptions(barcode_tag="RX", supplementary=True), True),
+        (60, True, MarkOptions(barcode_tag="RX"), False),
+        (60, True, MarkOptions(barcode_tag="XR"), True),
+        (60, False, MarkOptions(), False),
+        (0, False, MarkOptions(barcode_tag="RX"), False),
+        (60, False, MarkOptions(optical_distance=9), False),
+    ],
+)
+def test_a_tag_of_barcodes_that_no_read_has_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, n: int, barcodes: bool,
+    options: MarkOptions, is_told: bool,
+) -> None:  # fmt: skip
+    """Once a run, and not of the records that only compile."""
+    bam = bam_bytes(write_set(np.random.default_rng(3), n, Kind(barcodes=barcodes), tmp_path))
+    target = SortedTarget(
+        str(tmp_path / "out.bam"), "bam", "", bam.header, ("c1", "c2"), (5000, 5000)
+    )
+    line = f"a\t0\tc1\t1\t30\t20M\t*\t0\t0\t{'A' * 20}\t{'I' * 20}\n"
+    (tmp_path / "x.sam").write_text(CONTIGS + line)
+    pysam.view("-b", "-o", str(tmp_path / "x.bam"), str(tmp_path / "x.sam"), catch_stdout=False)
+    with (
+        ThreadPoolExecutor(2) as executor,
+        open_sorted_output(target, SortOptions(None, options), executor, 2, memory=1) as opened,
+    ):
+        opened.prepare(run_of_bytes(bam_bytes(tmp_path / "x.bam").data))
+        opened.append(run_of_bytes(bam.data))
+    start = f"barcode_tag={options.barcode_tag!r} changes nothing: no mapped read has this tag"
+    assert [message.startswith(start) for message in caplog.messages] == [True] * is_told
+
+
 def test_a_clip_that_is_looked_back_over_and_one_that_is_too_long(tmp_path: Path):
     """Its duplicate begins as far in front, in a range of its own."""
     longest = engine.LARGEST_CLIP
