@@ -136,8 +136,8 @@ class Hits:
         The contigs: a tuple of str, and int64.
     insert_size
         The insert-size model of the call (:class:`mapper.pair.insert_size.InsertSizeModel`, with
-        ``mean``, ``std``, ``low`` and ``high``), which a later call may be given; None for single
-        reads.
+        ``mean``, ``std``, ``low`` and ``high``), which a later call may be given; mean and std are
+        0 if too few pairs gave no estimate. None for single reads.
     reads : mapper.ReadBatch
         The reads, by their rows; ``hits.read - hits.reads.first_read`` are rows.
 

@@ -47,7 +47,7 @@ def read_model(path: Path) -> InsertSizeModel:
     if not _is_model(size):
         raise InputFormatError(
             f"{path}: insert_size is {json.dumps(size)}; numbers {', '.join(_KEYS)} are expected, "
-            "std and pairs not below 0, low not above high"
+            "std and pairs not below 0, low not above high (mean and std null: not estimated)"
         )
     return model_of(size)
 
@@ -58,10 +58,13 @@ def _is_run(summary: object) -> bool:
 
 
 def _is_model(size: object) -> bool:
-    if not isinstance(size, dict) or any(type(size.get(key)) not in (int, float) for key in _KEYS):
+    if not isinstance(size, dict) or any(key not in size for key in _KEYS):
         return False
-    if any(type(size[key]) is not int for key in ("low", "high", "pairs")):
+    mean, std, low, high, pairs = (size[key] for key in _KEYS)
+    if any(type(number) is not int for number in (low, high, pairs)) or pairs < 0 or low > high:
         return False
-    if not (math.isfinite(size["mean"]) and math.isfinite(size["std"])):
+    if mean is None and std is None:
+        return True
+    if any(type(number) not in (int, float) for number in (mean, std)):
         return False
-    return bool(size["std"] >= 0 and size["pairs"] >= 0 and size["low"] <= size["high"])
+    return math.isfinite(mean) and math.isfinite(std) and bool(std >= 0)

@@ -214,6 +214,11 @@ def insert_size_model(numbers: Sequence[float], shown: object) -> InsertSizeMode
             f"{what}: MEAN of at least {MIN_INSERT_SIZE} is expected, or of at most "
             f"-{MIN_INSERT_SIZE} where mates point outwards"
         )
-    if std <= 0 or low > high:
-        raise UsageError(f"{what}: SD must be positive, and MIN not above MAX")
+    if std <= 0:
+        raise UsageError(f"{what}: SD must be positive")
+    if not low <= mean <= high:
+        raise UsageError(
+            f"{what}: MIN, MEAN and MAX in ascending order are expected, and they are "
+            f"{low:g}, {mean:g} and {high:g}"
+        )
     return model_from(mean, std, round(low), round(high), 0)

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from mapper import __version__
 from mapper.host_memory import peak_bytes
 from mapper.io.output_file import write_json
+from mapper.pair.insert_size import MIN_PAIRS
 
 T = TypeVar("T")
 
@@ -50,7 +51,8 @@ class RunStats:
     """Time to copy the index to a device."""
     compile_seconds: float = 0.0
     wall_seconds: float = 0.0
-    insert_size: dict[str, float] | None = None
+    insert_size: dict[str, float | None] | None = None
+    """What :func:`mapper.pair.insert_size.numbers_of` returned; None without pairs."""
     duplicates: dict[str, object] | None = None
     """Counts of marked duplicates, as samtools markdup names them."""
     n_starts: int = 0
@@ -177,11 +179,7 @@ class RunStats:
         if counts.get(ON_CPU):
             lines.append(f"{counts[ON_CPU]} reads did not fit a device: the CPU mapped them")
         if self.insert_size:
-            size = self.insert_size
-            lines.append(
-                f"insert size {size['mean']:.1f} ± {size['std']:.1f}, proper from "
-                f"{size['low']:.0f} to {size['high']:.0f} ({size['pairs']:.0f} pairs)"
-            )
+            lines.append(_insert_size_line(self.insert_size))
         summary = self.summary()
         lines.append(
             f"{self.wall_seconds:.1f} s in all, {self._before()}; "
@@ -225,6 +223,15 @@ class _TimedTasks(Executor):
                 return fn(*args, **kwargs)
 
         return self._executor.submit(task)
+
+
+def _insert_size_line(size: Mapping[str, float | None]) -> str:
+    mean, std, proper = size["mean"], size["std"], f"from {size['low']} to {size['high']}"
+    if mean is None:
+        needed = f"which takes {MIN_PAIRS} confident pairs"
+        return f"insert size not estimated, {needed}: any {proper} is proper"
+    source = f"{size['pairs']} pairs" if size["pairs"] else "given"
+    return f"insert size {mean:.1f} ± {std:.1f}, proper {proper} ({source})"
 
 
 def _percent(part: float, whole: float) -> str:

@@ -93,18 +93,19 @@ def assumed_model() -> InsertSizeModel:
 
 def model_of(numbers: Mapping[str, Any] | None) -> InsertSizeModel:
     """Return the model that :func:`numbers_of` describes; the assumed one for None."""
-    if numbers is None or (numbers["pairs"] == 0 and numbers["std"] == 0):  # -I takes no std of 0
+    if numbers is None or not numbers["mean"]:
         return assumed_model()
     mean, std = float(numbers["mean"]), float(numbers["std"])
     return model_from(mean, std, numbers["low"], numbers["high"], numbers["pairs"])
 
 
-def numbers_of(model: InsertSizeModel) -> dict[str, float]:
-    """Return the numbers from which a model in bases follows, bit for bit."""
-    return {
-        "mean": model.mean, "std": model.std, "low": model.low, "high": model.high,
-        "pairs": model.n_pairs,
-    }  # fmt: skip
+def numbers_of(model: InsertSizeModel) -> dict[str, float | None]:
+    """Return the numbers from which a model in bases follows, bit for bit.
+
+    The assumed model has no mean and deviation: they are None.
+    """
+    mean, std = (model.mean, model.std) if model.mean else (None, None)
+    return {"mean": mean, "std": std, "low": model.low, "high": model.high, "pairs": model.n_pairs}
 
 
 def estimate(inserts: np.ndarray) -> InsertSizeModel:

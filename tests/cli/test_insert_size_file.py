@@ -40,6 +40,26 @@ def test_a_model_survives_the_file(name, tmp_path):
     assert read[:2] + read[3:] == model[:2] + model[3:]
 
 
+def test_no_estimate_is_told_and_null(tmp_path):
+    texts = {}
+    for name in ("too few pairs", "given", "one size"):
+        stats = RunStats()
+        report_insert_size(stats, MODELS[name])
+        texts[name] = stats.report()
+        found = stats.summary()["insert_size"]
+        assert ((found["mean"], found["std"]) == (None, None)) == (name == "too few pairs")
+    assert (
+        "insert size not estimated, which takes 16 confident pairs: any from 1 to 1000 is proper"
+        in texts["too few pairs"]
+    )
+    assert "insert size 33.3 ± 0.1, proper from 20 to 50 (given)" in texts["given"]
+    assert "(100 pairs)" in texts["one size"]
+    # As files of fmwave 0.1 before had it.
+    zeros = {"mean": 0.0, "std": 0.0, "low": 1, "high": 1000, "pairs": 0}
+    (tmp_path / "run.json").write_text(json.dumps({"insert_size": zeros}))
+    assert read_model(tmp_path / "run.json").penalty.tolist() == assumed_model().penalty.tolist()
+
+
 def test_a_run_that_met_no_pairs_used_the_assumed_model(tmp_path, caplog):
     RunStats().write_json(str(tmp_path / "run.json"))
     with caplog.at_level("WARNING", "mapper"):
@@ -93,6 +113,10 @@ def test_a_part_of_a_sample_is_mapped_as_within_the_whole(world, tmp_path):
         (
             json.dumps({"insert_size": {"mean": 1, "std": -1, "low": 1, "high": 2, "pairs": 0}}),
             "std and pairs not below 0",
+        ),
+        (
+            json.dumps({"insert_size": {"mean": None, "std": 1, "low": 1, "high": 2, "pairs": 0}}),
+            "mean and std null: not estimated",
         ),
         (
             json.dumps({"insert_size": {"mean": 1, "std": 1, "low": 3, "high": 2, "pairs": 0}}),

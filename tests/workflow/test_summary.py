@@ -60,7 +60,7 @@ def test_a_unit_is_the_sum_of_its_jobs(script):
         "properly_paired": "0", "mapq30": "10", "insert_size_mean": "300.0",
         "insert_size_sd": "20.0",
     }  # fmt: skip
-    for none in (None, {"mean": 0.0, "std": 0.0, "pairs": 0}):
+    for none in (None, {"mean": None, "std": None, "pairs": 0}):
         row = script.unit_row(unit, [job(10, none)])
         assert (row["insert_size_mean"], row["insert_size_sd"]) == ("NA", "NA")
 

@@ -76,7 +76,7 @@ def unit_row(unit: dict, jobs: list[dict]) -> dict[str, str]:
     for column, key in UNIT_COUNTS.items():
         row[column] = str(sum(job["counts"].get(key, 0) for job in jobs))
     sizes = [job["insert_size"] for job in jobs if job["insert_size"] is not None]
-    known = [size for size in sizes if size["mean"]]  # 0: too few pairs to tell
+    known = [size for size in sizes if size["mean"]]  # null: too few pairs to tell
     row["insert_size_mean"] = f"{known[0]['mean']:.1f}" if known else NA
     row["insert_size_sd"] = f"{known[0]['std']:.1f}" if known else NA
     return row
