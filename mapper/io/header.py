@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Collection, Mapping, Sequence
+from itertools import zip_longest
 
 from mapper import __version__
 from mapper.errors import UsageError
@@ -57,6 +58,7 @@ def header_text(
     sort: bool = False,
     inputs: Sequence[Sequence[str]] = (),
     alt_names: Collection[str] = (),
+    input_names: Sequence[str] = (),
 ) -> str:
     r"""Return the header lines, each with its newline.
 
@@ -74,6 +76,8 @@ def header_text(
         Header lines of each input file: @RG, @PG and @CO are kept, and the @PG chain continues.
     alt_names
         Contigs that are alternate loci, of which place it is not known: they get ``AH:*``.
+    input_names
+        Of the inputs, for messages.
 
     Raises
     ------
@@ -89,7 +93,8 @@ def header_text(
         for name, length in zip(contig_names, contig_lengths, strict=True)
     ]
     groups = [read_group] if isinstance(read_group, str) else read_group or []
-    lines += _merge_read_groups([parse_read_group(group)[0] for group in groups], inputs)
+    own_groups = [parse_read_group(group)[0] for group in groups]
+    lines += _merge_read_groups(own_groups, inputs, input_names)
     programs = _merge_programs(inputs)
     command_line = re.sub(r"[\x00-\x1f\x7f]", " ", command_line)
     taken = {header_field(line, "ID"): 0 for line in programs}
@@ -122,21 +127,31 @@ def header_field(line: str, tag: str) -> str:
     return ""
 
 
-def _merge_read_groups(own: Sequence[str], inputs: Sequence[Sequence[str]]) -> list[str]:
+def _merge_read_groups(
+    own: Sequence[str], inputs: Sequence[Sequence[str]], input_names: Sequence[str]
+) -> list[str]:
     """Return all @RG lines, each once."""
-    lines = dict.fromkeys(own)
-    for header in inputs:
-        lines |= dict.fromkeys(line for line in header if line.startswith("@RG\t"))
-    ids: set[str] = set()
-    for line in lines:
+    sources = dict.fromkeys(own, "")
+    for header, source in zip_longest(inputs, input_names, fillvalue=""):
+        for line in header:
+            if line.startswith("@RG\t"):
+                sources.setdefault(line, str(source))
+    lines: dict[str, str] = {}
+    for line in sources:
         name = header_field(line, "ID")
-        if name in ids:
+        other = lines.setdefault(name, line)
+        if other != line:
             raise UsageError(
-                f"read group {name!r} is described in two ways; give each its own ID, or both the "
-                "same line"
+                f"read group {name!r} is described in two ways: {_shown(other, sources[other])}, "
+                f"and {_shown(line, sources[line])}; give each its own ID, or both the same line"
             )
-        ids.add(name)
-    return list(lines)
+    return list(sources)
+
+
+def _shown(line: str, source: str) -> str:
+    """Return a header line for a message, and the name of its file if it is of one."""
+    shown = line.replace("\t", r"\t")
+    return f"'{shown}' in {source}" if source else f"'{shown}'"
 
 
 def _merge_programs(inputs: Sequence[Sequence[str]]) -> list[str]:

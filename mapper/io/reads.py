@@ -125,6 +125,8 @@ class ReadsReader(BatchReader):
         """True if a samtools process converts input (CRAM or SAM)."""
         self.headers: list[list[str]] = []
         """Lines of the header of each input file that has one."""
+        self.header_names: list[str] = []
+        """Names of these files."""
         self._sources: list[ByteSource] = []
         try:
             for lane in lanes:
@@ -298,6 +300,7 @@ class ReadsReader(BatchReader):
             self._bam_readers.append(reader)
             self._waiting.append(_Waiting(_giving(reader), reader.close, tag, (source.name,)))
             self.headers.append(reader.header)
+            self.header_names.append(source.name)
             if lane.read_group is not None and reader.read_groups:
                 raise UsageError(
                     f"{source.name} has read groups of its own; drop the one given, or put it in "

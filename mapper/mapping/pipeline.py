@@ -143,7 +143,7 @@ def _map_reads(
         groups = [lane.read_group for lane in lanes if lane.read_group is not None]
         header = header_text(
             contigs.names, contigs.lengths.tolist(), job.command_line, groups,
-            job.sort is not None, reader.headers, contigs.alt_names,
+            job.sort is not None, reader.headers, contigs.alt_names, reader.header_names,
         )  # fmt: skip
         parts = [FINISHING, READING] if reader.has_text else [FINISHING]
         # The memory of helper processes is not part of the plan.

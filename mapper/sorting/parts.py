@@ -404,8 +404,9 @@ class PartsReader:
         """
         headers = [part.header.lines for part in self._parts]
         text = header_text(
-            self.contig_names, self.contig_lengths, command_line, sort=True, inputs=headers
-        )
+            self.contig_names, self.contig_lengths, command_line, sort=True, inputs=headers,
+            input_names=[part.name for part in self._parts],
+        )  # fmt: skip
         agreed = _agreed_contig_lines(headers)
         return "".join(f"{agreed.get(line, line)}\n" for line in header_lines(text))
 

@@ -245,6 +245,18 @@ def test_cram_needs_a_reference_that_samtools_reads(tmp_path: Path, capsys) -> N
     assert f"{reference}: compressed with gzip, and CRAM needs it plain" in failure(capsys, *words)
 
 
+def test_a_read_group_described_in_two_ways_names_the_parts(tmp_path: Path, capsys) -> None:
+    names = []
+    for sample in "xy":
+        header = {"SQ": [{"SN": "a", "LN": 30}], "RG": [{"ID": "1", "SM": sample}]}
+        names.append(tmp_path / f"{sample}.bam")
+        with pysam.AlignmentFile(str(names[-1]), "wb", header=header):
+            pass
+    message = failure(capsys, "merge", *names, "-o", tmp_path / "out.bam", "--quiet")
+    for sample, name in zip("xy", names, strict=True):
+        assert rf"'@RG\tID:1\tSM:{sample}' in {name}" in message
+
+
 @pytest.mark.parametrize(("part", "name"), [("-", "standard input"), ("/dev/stdin",) * 2])
 def test_supplementary_records_need_files(
     parts: Parts, tmp_path: Path, part: str, name: str

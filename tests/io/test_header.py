@@ -113,8 +113,14 @@ def test_programs_in_a_circle_or_without_an_id_stay():
 
 
 def test_read_groups_that_differ_are_refused():
-    with pytest.raises(UsageError, match="read group 'a' is described in two ways"):
-        header_text(["c"], [9], "", inputs=[["@RG\tID:a\tSM:x"], ["@RG\tID:a\tSM:y"]])
+    with pytest.raises(
+        UsageError,
+        match=r"'a' .* two ways: '@RG\\tID:a' in 1.bam, and '@RG\\tID:a\\tSM:y' in 3.bam;",
+    ):
+        header_text(
+            ["c"], [9], "", inputs=[["@RG\tID:a"], ["@RG\tID:a"], ["@RG\tID:a\tSM:y"]],
+            input_names=["1.bam", "2.bam", "3.bam"],
+        )  # fmt: skip
     with pytest.raises(UsageError, match="read group 'a' is described in two ways"):
         header_text(["c"], [9], "", "@RG\\tID:a\\tSM:x", inputs=[["@RG\tID:a"]])
     with pytest.raises(UsageError, match="read group 'a' is described in two ways"):
