@@ -190,8 +190,8 @@ def _map(args: argparse.Namespace) -> int:
 
     params = _params(args)
     if args.batch is not None:
-        rows = map_batch.rows_of(args)
-        jobs = map_batch.jobs_of(rows, lambda row: _job(row, params))
+        rows, errors = map_batch.rows_of(args)
+        jobs = map_batch.jobs_of(rows, errors, lambda row: _job(row, params))
     else:
         rows, jobs = [map_batch.Row(args)], [_job(args, params)]
     index, checks, finish_opening = Index.begin_to_open(args.index)

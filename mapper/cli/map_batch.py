@@ -54,14 +54,18 @@ class Row(NamedTuple):
         return f"{self.sheet}, lines {', '.join(others)} and {last}"
 
 
-def rows_of(args: argparse.Namespace) -> list[Row]:
-    """Return the runs of ``--batch``: one for each output, by their first lines.
+def rows_of(args: argparse.Namespace) -> tuple[list[Row], list[MapperError]]:
+    """Read the sheet of ``--batch``.
+
+    Returns
+    -------
+    The runs, one for each output, by their first lines, and an error for each thing in the sheet
+    that keeps it from being used.
 
     Raises
     ------
     UsageError
-        If an option of the command line belongs in the sheet, or lines of the sheet cannot be used:
-        all of them are named.
+        If an option of the command line belongs in the sheet, or the sheet cannot be understood.
     """
     for dest, name in _INSTEAD.items():
         if getattr(args, dest):
@@ -76,20 +80,23 @@ def rows_of(args: argparse.Namespace) -> list[Row]:
     for same in lanes.values():
         rows.append(Row(_args_of(args, same), args.batch, tuple(lane.number for lane in same)))
         errors += _differences(rows[-1], same)
-    _raise_all(errors + _clashes(rows))
-    return rows
+    return rows, errors + _clashes(rows)
 
 
-def jobs_of(rows: Sequence[Row], job_of: Callable[[argparse.Namespace], MapJob]) -> list[MapJob]:
+def jobs_of(
+    rows: Sequence[Row], errors: Sequence[MapperError],
+    job_of: Callable[[argparse.Namespace], MapJob],
+) -> list[MapJob]:  # fmt: skip
     """Return the job of each run.
 
     Raises
     ------
     MapperError
-        If options or the beginnings of files show that a run will fail; all such runs are named.
+        If there are `errors` of the sheet already, or options or the beginnings of files show that
+        a run will fail; all of them are named.
     """
     jobs: list[MapJob] = []
-    errors: list[MapperError] = []
+    errors = list(errors)
     for row in rows:
         try:
             jobs.append(job_of(row.args))
@@ -247,7 +254,7 @@ def _read_groups(lane: Lane, job: MapJob) -> list[str]:
     from mapper.io.reads import ReadOptions, ReadsReader
 
     given = [] if lane.read_group is None else [parse_read_group(lane.read_group)[0]]
-    if any(_is_stream(Path(path)) for path in lane.paths):
+    if any(path == STDIN or _is_stream(Path(path)) for path in lane.paths):
         return given  # the run could not read again what is read here
     options = ReadOptions(
         interleaved=job.interleaved, keep_comments=job.keep_comments,

@@ -237,6 +237,20 @@ def test_all_errors_are_found_before_the_first_run(world: World, tmp_path: Path,
     assert not list(tmp_path.glob("*.bam"))
 
 
+def test_errors_of_the_sheet_do_not_hide_those_of_files(world, tmp_path, capsys) -> None:
+    """Nor is standard input read, which is no input here."""
+    cells = [
+        (tmp_path / "none.fq", "none.fq: no such file"), ("-", "'-' is no input here"),
+        (world.first, ""), (world.first, "is read by"), ("x\ty", "cells, and the header has"),
+    ]  # fmt: skip
+    rows = [{"output": tmp_path / f"{i}.bam", "reads1": name} for i, (name, _) in enumerate(cells)]
+    assert batch("no index", write_sheet(tmp_path / "s.tsv", rows)) == 2
+    lines = capsys.readouterr().err.splitlines()
+    for number, (_, message) in enumerate(cells, 2):
+        found = [line for line in lines if f"s.tsv, line {number}: " in line]
+        assert len(found) == bool(message) and all(message in line for line in found)
+
+
 def test_a_failing_run_stops_the_batch_and_leaves_what_is_done(
     world: World, tmp_path: Path, capsys
 ) -> None:
