@@ -562,7 +562,7 @@ def open_sequences(path: str, batch_bases: int, file_format: str | None = None) 
     Raises
     ------
     InputFormatError
-        If the file cannot be opened or is empty.
+        If the file cannot be opened.
     """
     file_format = file_format or ("fastq" if path == STDIN else _format_of(path))
     return FastqReader([path], batch_bases=batch_bases, is_list=file_format == "list")
@@ -577,8 +577,6 @@ def _format_of(path: str) -> str:
         raise InputFormatError(f"{path}: {error}") from error
     finally:
         source.close()
-    if not head:
-        raise InputFormatError(f"{path}: the file is empty; FASTQ, FASTA or a list is expected")
-    if head.startswith(ALIGNMENT_STARTS):
-        return "fastq"  # whose reader names the format in its error
+    if not head or head.startswith(ALIGNMENT_STARTS):
+        return "fastq"  # whose reader names the format in its error, and finds no reads in no text
     return {b"@": "fastq", b">": "fasta"}.get(head[:1], "list")

@@ -172,10 +172,14 @@ def test_counts_are_reported(tmp_path, index, capfd):
     assert f"{n_ambiguous} with an ambiguous base" in report
 
 
+@pytest.mark.parametrize("text", ["", gzip.compress(b"")])
+def test_an_empty_file_has_no_reads(tmp_path, index, text):
+    assert seed(tmp_path, index, text) == expected({}, 1, 0, 128)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "empty"),
         (">a\nACGT\n>\nACGT\n", "record 2: has no name"),
         (">a\nAC!GT\n", "record 1: character '!'"),
         ("ACGT\nAC GT\n", "record 2: character ' '"),
