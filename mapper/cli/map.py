@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import io
 import logging
 import os
 import shlex
 import sys
+from collections.abc import Sequence
+from contextlib import redirect_stderr
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
@@ -15,7 +18,7 @@ from mapper.cli.duplicate_options import mark_options
 from mapper.cli.map_files import add_files, check_files, lanes_of
 from mapper.cli.sizes import positive, size, thread_number
 from mapper.cuda.devices import begin_opening, check_device_name, hold_device
-from mapper.errors import UsageError
+from mapper.errors import MapperError, UsageError, naming_command_options
 from mapper.mapping.options import (
     SHORT_READS,
     SWITCHES,
@@ -259,6 +262,24 @@ def _job(args: argparse.Namespace, params: MapParams) -> MapJob:
     if job.resume is not None:
         check_resumable(job)
     return job
+
+
+def problem_of_options(words: Sequence[str]) -> str:
+    """Return why ``fmwave map`` refuses options, whatever it maps; empty if it takes them."""
+    from mapper.cli.main import OPTION_NAMES, parse_arguments
+
+    messages = io.StringIO()
+    argv = ["map", "REF.fmw", "READS.fq", "-o", "OUT.bam", *words]
+    try:
+        with redirect_stderr(messages), naming_command_options(OPTION_NAMES):
+            args = parse_arguments(argv)
+            args.argv = argv
+            _job(args, _params(args))
+    except MapperError as error:
+        return str(error)
+    except SystemExit:  # argparse; after --help there is no message
+        return messages.getvalue().strip().rpartition("fmwave map: error: ")[2]
+    return ""
 
 
 def _resume(args: argparse.Namespace) -> Resume | None:

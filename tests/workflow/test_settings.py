@@ -101,8 +101,32 @@ def case(name, messages, config=CONFIG, samples=SAMPLES, units=UNITS, marks=()):
         ),
         case(
             "column",
-            ["unknown key read1", "missing: fq1, or bam"],
-            units="sample\tunit\tread1\nphix\tb\tc\n",
+            ["units.tsv, line 2: unknown column read1 (known: sample, unit, fq1, "],
+            units="# reads\nsample\tunit\tread1\nphix\tb\tc\n",
+        ),
+        case(
+            "reads",
+            [
+                "units.tsv, line 2: missing: fq1, or bam; one of them is expected",
+                "units.tsv, line 3: fq1 and bam are both given; give one of them",
+            ],
+            units="sample\tunit\tfq1\tbam\nphix\ta\t\t\nphix\tb\tx.fq\tx.bam\n",
+        ),
+        case(
+            "one column",
+            ["samples.tsv, line 2: sample: 'phi x' is not allowed. Expected: letters, digits"],
+            samples="sample\nphi x\n",
+        ),
+        *(
+            case(extra, [f"config: map.extra: {message}"], f"{CONFIG}map: {{extra: '{extra}'}}\n")
+            for extra, message in (
+                ("--foo", "unrecognized arguments: --foo"),
+                ("foo.fq", "unrecognized arguments: foo.fq"),
+                ("-A 0", "--match 0: 1 to 20 is expected"),
+                ("--memory 10", "argument --memory: 10: at least 1M"),
+                ("-I 300 --insert-size-from x", "--insert-size and --insert-size-from: give one"),
+                ("-G 4,24", "--gap-open 4,24: gaps of short reads have one number"),
+            )
         ),
         case(
             "column twice",

@@ -84,6 +84,8 @@ def with_numbers(schema, cells):
 
 def without_tabs(lines, path):
     """Return one line for each line of a sheet whose cells are separated by something else."""
+    if re.fullmatch(r"\w+", lines[0][1].strip() if lines else ""):
+        return []  # of one column there is nothing to separate
     names = {" ": "spaces", ",": "commas", ";": "semicolons"}
     found = {}
     for number, line in lines:
@@ -116,6 +118,14 @@ def read_sheet(kind, path):
     if twice := sorted({name for name in columns if name and columns.count(name) > 1}):
         # Of cells under the same name, only the last would count.
         stop_on([f"{path}, line {lines[0][0]}: column {', '.join(twice)} stands there twice"])
+    known = schema["properties"]
+    if unknown := [name for name in columns if name and name not in known]:
+        stop_on(
+            [
+                f"{path}, line {lines[0][0]}: unknown column {', '.join(unknown)} "
+                f"(known: {', '.join(known)})"
+            ]
+        )
     rows = {}
     for row in reader:
         cells = {column: cell for column, cell in row.items() if cell}
@@ -238,8 +248,10 @@ def read_units(path):
                 f"{path}, line {number}: '{name}' stands there twice. sample and unit "
                 "together (sample-unit) name the output and must differ between rows"
             )
-        if ("fq1" in row) == ("bam" in row):
+        if "fq1" not in row and "bam" not in row:
             problems.append(f"{path}, line {number}: missing: fq1, or bam; one of them is expected")
+        if "fq1" in row and "bam" in row:
+            problems.append(f"{path}, line {number}: fq1 and bam are both given; give one of them")
         if "bam" in row and "fq2" in row:
             problems.append(f"{path}, line {number}: fq2 beside bam; a bam holds both mates")
         if "fq1" in row and "fq2" in row and true_path(row["fq1"]) == true_path(row["fq2"]):
@@ -428,11 +440,29 @@ def unused_pathvars(pathvars):
     ]
 
 
+def jobs_use_programs_here():
+    """Whether jobs use the programs that Snakemake's main process sees."""
+    own_software = workflow.deployment_settings.deployment_method  # conda, apptainer, modules
+    return SHARED_DISK and not own_software
+
+
+def check_extra(words, presets):
+    """Stop on words of map.extra that fmwave map refuses with any of the units' presets."""
+    if not (words and workflow.is_main_process and jobs_use_programs_here()):
+        return
+    try:
+        from mapper.cli.map import problem_of_options
+    except ImportError:  # Snakemake's own environment need not have fmwave
+        return
+    if any(set("$`*") & set(word) for word in words):
+        return  # the shell of the job makes others of them
+    problems = [problem_of_options([*words, "--preset", preset]) for preset in sorted(presets)]
+    stop_on([f"config: map.extra: {problem}" for problem in dict.fromkeys(problems) if problem])
+
+
 def check_multiqc():
     """Stop if MultiQC is wanted and missing, where jobs see the programs that are here."""
-    own_software = workflow.deployment_settings.deployment_method  # conda, apptainer, modules
-    elsewhere = own_software or not SHARED_DISK
-    if workflow.is_main_process and not elsewhere and shutil.which("multiqc") is None:
+    if workflow.is_main_process and jobs_use_programs_here() and shutil.which("multiqc") is None:
         stop_on(
             [
                 "config: report.multiqc: MultiQC is not installed: pip install multiqc, or "
@@ -448,13 +478,13 @@ if workflow.is_main_process:
     stop_on(unreadable_settings())
 if config["report"]["multiqc"]:
     check_multiqc()
-GIVES_INSERT_SIZE = names_option(
-    read_extra(config["map"]["extra"]), "I", "--insert-size-from", "--insert-size"
-)
+EXTRA_WORDS = read_extra(config["map"]["extra"])
+GIVES_INSERT_SIZE = names_option(EXTRA_WORDS, "I", "--insert-size-from", "--insert-size")
 
 SAMPLES, problems_of_samples = read_samples(config["samples"])
 UNITS, problems_of_units = read_units(config["units"])
 stop_on(problems_of_samples + problems_of_units or unmatched(SAMPLES, UNITS))
+check_extra(EXTRA_WORDS, {preset_of(row) for row in UNITS.values()})
 
 GPU = read_gpu(config["gpu"])
 check_partitions(config["gpu"])
