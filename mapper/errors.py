@@ -127,7 +127,13 @@ def refuse_file_name(argument: str, given: str | bytes, kind: str) -> None:
         raise UsageError(f"{argument}: a str is {kind}; for the file give pathlib.Path({name!r})")
 
 
+LEAST_MEMORY = 1_000_000
+"""Lowest bound of memory that can be given, in bytes: less is a number without its unit."""
+
+
 def check_memory_bound(memory: object) -> None:
     """Raise UsageError for a bound of memory that is not None or a number of bytes."""
-    if memory is not None and not (isinstance(memory, Real) and float(memory) >= 1):
-        raise UsageError(f"{option('memory', memory)}: a number of bytes is expected")
+    if memory is not None and not (isinstance(memory, Real) and float(memory) >= LEAST_MEMORY):
+        raise UsageError(
+            f"{option('memory', memory)}: a number of bytes is expected, {LEAST_MEMORY} at least"
+        )

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from mapper.cli.sizes import size, thread_number
+from mapper.cli.sizes import memory_size, thread_number
 from mapper.params import IndexParams
 
 log = logging.getLogger(__name__)
@@ -112,7 +112,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     )
     machine.add_argument(
         "--memory",
-        type=size,
+        type=memory_size,
         metavar="SIZE",
         help="memory to stay within, such as 24G; more makes larger blocks (default: what is "
         "available)",

@@ -22,6 +22,7 @@ import gc
 import importlib
 import logging
 import os
+import re
 import signal
 import sys
 import textwrap
@@ -90,11 +91,18 @@ class _Parser(argparse.ArgumentParser):
 
     examples, document = "", ""
 
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        # Else what begins with "-" and is no single number would be taken for an option.
+        self._negative_number_matcher = re.compile(r"-[\d.][-\d.,]*$")
+
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Return the options and an empty list, or exit with this parser's usage."""
         known, unknown = super().parse_known_args(args, namespace)
         if unknown:
-            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+            hint = "give all files side by side, and no more than the usage says"
+            hint = "" if unknown[0].startswith("-") else f"; {hint}"
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
         return known, unknown
 
     def format_help(self) -> str:

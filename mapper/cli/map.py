@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from mapper.cli.duplicate_options import mark_options
 from mapper.cli.map_files import add_files, check_files, lanes_of
-from mapper.cli.sizes import positive, size, thread_number
+from mapper.cli.sizes import memory_size, positive, thread_number
 from mapper.cuda.devices import begin_opening, check_device_name, hold_device
 from mapper.errors import MapperError, UsageError, naming_command_options
 from mapper.mapping.options import (
@@ -116,7 +116,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         "plans with its part of the device's memory (default: %(default)s)",
     )  # fmt: skip
     machine.add_argument(
-        "--memory", type=size, metavar="SIZE",
+        "--memory", type=memory_size, metavar="SIZE",
         help="bound of the whole run, such as 500M or 24G: batches become smaller to keep it, "
         "and --sort has what is left (default: none, and for --sort 768M a thread)",
     )  # fmt: skip
@@ -157,7 +157,7 @@ def _add_alignment(parser: argparse.ArgumentParser) -> None:
         "-I", "--insert-size", metavar="MEAN[,SD[,MAX[,MIN]]]",
         help="insert size of proper pairs, 5' end to 5' end (default: estimated from the first "
         "pairs; SD is a tenth of MEAN, MAX and MIN are 4 SD away); negative, as "
-        "-I-3000,300, where mates point outwards",
+        "-3000,300, where mates point outwards",
     )  # fmt: skip
     group.add_argument(
         "--insert-size-from", metavar="FILE",

@@ -17,6 +17,7 @@ from mapper.mapping.output_checks import (
     STATISTICS,
     check_cigars,
     check_outputs,
+    check_references,
     check_tmp_dir,
 )
 from mapper.params import RESUME_SECONDS
@@ -218,4 +219,5 @@ def _check_combinations(args: argparse.Namespace, output_format: str) -> None:
             "their own"
         )
     check_tmp_dir(args.tmp_dir)
+    check_references(reference=args.reference, input_reference=args.input_reference)
     check_not_terminal(args.output, output_format)

@@ -13,9 +13,14 @@ from typing import Any
 
 from mapper.cli.duplicate_options import add_duplicate_options, mark_options
 from mapper.cli.output_options import add_tmp_dir, check_not_terminal
-from mapper.cli.sizes import size, thread_number
+from mapper.cli.sizes import memory_size, thread_number
 from mapper.errors import UsageError
-from mapper.mapping.output_checks import DUPLICATES, check_outputs, check_tmp_dir
+from mapper.mapping.output_checks import (
+    DUPLICATES,
+    check_outputs,
+    check_references,
+    check_tmp_dir,
+)
 
 EXAMPLES = """\
 fmwave merge lane1.bam lane2.bam -o sample.bam --markdup -t 16
@@ -63,7 +68,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         help="threads that read, merge and compress (default: all, %(default)s here)",
     )  # fmt: skip
     machine.add_argument(
-        "--memory", type=size, metavar="SIZE",
+        "--memory", type=memory_size, metavar="SIZE",
         help="bound of the records that are kept in memory where parts are not sorted, such as 4G; "
         "others go to a temporary file (default: 768M a thread, half of what is free at most)",
     )  # fmt: skip
@@ -112,6 +117,7 @@ def _check(args: argparse.Namespace) -> str:
     check_format(output_format, sort=True, reference=args.reference)
     check_not_terminal(args.output, output_format)
     check_tmp_dir(args.tmp_dir)
+    check_references(reference=args.reference)
     _check_parts_differ(args.parts)
     check_outputs(args.output, {DUPLICATES: args.markdup_stats}, args.parts, [args.reference])
     return output_format

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 
+from mapper.errors import LEAST_MEMORY
 from mapper.parallel.map import MAX_THREADS
 
 
@@ -24,6 +25,15 @@ def size(text: str) -> int:
     )
     if value < 1:
         raise argparse.ArgumentTypeError(f"{text}: a size such as 500M or 24G is expected")
+    return value
+
+
+def memory_size(text: str) -> int:
+    """Parse a size of memory, of at least LEAST_MEMORY."""
+    value = size(text)
+    if value < LEAST_MEMORY:
+        hint = f"; without a unit it is bytes: did you mean {text}G?" if text[-1].isdigit() else ""
+        raise argparse.ArgumentTypeError(f"{text}: at least 1M is expected{hint}")
     return value
 
 

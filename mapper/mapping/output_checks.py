@@ -1,4 +1,4 @@
-"""Checks of the outputs of runs that map or merge, before anything is read."""
+"""Checks of the files of runs that map or merge, before anything is read."""
 
 from __future__ import annotations
 
@@ -27,6 +27,15 @@ def check_tmp_dir(path: str | None) -> None:
         raise UsageError(
             f"{option('tmp_dir', path)}: no permission to write there; name another directory"
         )
+
+
+def check_references(**paths: str | None) -> None:
+    """Raise UsageError for a FASTA file, by the name of its option, that does not exist."""
+    for name, path in paths.items():
+        if path is not None and "://" not in path and not Path(path).exists():
+            raise UsageError(
+                f"{option(name, path)}: no such file; name the FASTA file, or leave the option out"
+            )
 
 
 def check_cigars(output_format: str, extended: bool) -> None:

@@ -60,7 +60,7 @@ from mapper.pair.insert_size import (
 from mapper.pair.placement import Tally, n_recorded, tally, tally_encoded
 from mapper.parallel.buffers import RECYCLER
 from mapper.parallel.pool import MAP, READ, SPARE, SPILL, WRITE, PriorityPool, share_threads
-from mapper.params import MAX_LONG_READ, MAX_READ_LEN
+from mapper.params import MAX_LONG_READ, MAX_READ_LEN, PRESETS
 from mapper.sam_flags import NOT_PRIMARY
 from mapper.seed.exact import resolve_all
 
@@ -599,10 +599,14 @@ class Run:
         if reads.first_read == 0 and not reads.paired and not len(reads.flags):
             _warn_of_mates(reads)
         if reads.first_read == 0 and reads.paired and self.params.longest_short < 0:
+            scores = ""
+            if self.job.params.long not in PRESETS.values():
+                given = f"those given ({option('match')} to {option('min_score')})"
+                scores = f" with their default scores, and {given} are not used"
             log.warning(
-                "pairs are mapped as short reads; %s hifi, ont or asm is for single reads",
-                option("preset"),
-            )
+                "pairs are mapped as short reads%s; %s hifi, ont or asm is for single reads",
+                scores, option("preset"),
+            )  # fmt: skip
         return reads
 
     def use_insert_size(self, model: InsertSizeModel) -> None:

@@ -328,7 +328,7 @@ def test_what_ends_a_file_leaves_nothing(world, tmp_path, phix) -> None:
             ({"orphans": "lose"}, "orphans='lose'"),
             ({"compression": 11}, "compression=11: 0 to 9"),
             ({"memory": "1G"}, "memory='1G': a number of bytes"),
-            ({"memory": -1}, "memory=-1: a number of bytes"),
+            ({"memory": 10}, "memory=10: a number of bytes is expected, 1000000 at least"),
             ({"optical_distance": "9"}, "optical_distance='9': a whole number"),
             ({"barcode_tag": 3}, "barcode_tag=3: the two characters"),
             ({"tmp_dir": tmp_path / "no"}, "tmp_dir='.*no': no such directory"),

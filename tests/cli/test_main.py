@@ -25,6 +25,11 @@ def help_of(words: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, l
     return parts
 
 
+@pytest.mark.parametrize("size", ["-3000", "-3000,300", "-3000,300.5,-2000,-4000"])
+def test_a_negative_size_is_no_option(size: str) -> None:
+    assert parse_arguments(["map", "x.fmw", "r.fq", "-I", size]).insert_size == size
+
+
 @pytest.mark.parametrize("words", [[], *([name] for name in SUBCOMMANDS)], ids=" ".join)
 def test_help_has_examples_a_page_and_the_exit_status(
     words: list[str], capsys: pytest.CaptureFixture[str]

@@ -167,8 +167,18 @@ CASES = {
     ),
     "CRAM of no reference": (
         "ref.fmw 1.fq -o x.cram --reference none.fa",
-        DATA,
-        "none.fa: No such file",
+        USAGE,
+        "--reference none.fa: no such file",
+    ),
+    "BAM of no reference": (
+        "ref.fmw 1.fq --reference none.fa",
+        USAGE,
+        "--reference none.fa: no such file",
+    ),
+    "FASTQ of no reference": (
+        "ref.fmw 1.fq --input-reference none.fa",
+        USAGE,
+        "--input-reference none.fa: no such file",
     ),
     "CRAM with = and X": (
         "ref.fmw 1.fq -o x.cram --reference ref.fa --eqx",
@@ -197,6 +207,7 @@ CASES = {
     "no batch": ("ref.fmw 1.fq --batch-bases 0", USAGE, "--batch-bases: 0: a whole number"),
     "word of memory": ("ref.fmw 1.fq --memory lots", USAGE, "a size such as 500M"),
     "no memory": ("ref.fmw 1.fq --memory 0", USAGE, "a size such as 500M"),
+    "memory without a unit": ("ref.fmw 1.fq --memory 10", USAGE, "bytes: did you mean 10G?"),
     "endless memory": ("ref.fmw 1.fq --memory inf", USAGE, "a size such as 500M"),
     "unknown option": ("ref.fmw 1.fq --fast", USAGE, "unrecognized arguments: --fast"),
     # scores and seeds
@@ -232,7 +243,11 @@ CASES = {
             ("-I", "0", "MEAN of at least 20 is expected, or of at most -20"),
             ("-I", "19,5", "MEAN of at least 20 is expected"),
             ("-I", "300,0", "SD must be positive"),
-            ("-I", "300,10,200,400", "MIN not above MAX"),
+            ("-I", "300,30,200", "in ascending order are expected, and they are 180, 300 and 200"),
+            ("-I", "300,30,400,350", "and they are 350, 300 and 400"),
+            ("-I", "300,10,200,400", "and they are 400, 300 and 200"),
+            ("-I", "-3000,300,-3500", "and they are -4200, -3000 and -3500"),
+            ("-o out.bam", "2.fq", "arguments: 2.fq; give all files side by side"),
         )
     },
 }
@@ -381,10 +396,17 @@ def test_a_preset_for_long_reads_does_not_map_pairs(
         assert main([*argv, *fastq]) == 0
         assert main([*argv, "--preset", "hifi", fastq[0]]) == 0
         assert caplog.messages == []
-        assert main([*argv, "--preset", "hifi", *fastq]) == 0
-    assert caplog.messages == [
-        "pairs are mapped as short reads; --preset hifi, ont or asm is for single reads"
-    ]
+        for scores, unused in (
+            ([], ""),
+            (["-A", "3", "-G", "9,30"], " with their default scores, and those given (--match to "
+             "--min-score) are not used"),
+        ):  # fmt: skip
+            assert main([*argv, "--preset", "hifi", *fastq, *scores]) == 0
+            assert caplog.messages == [
+                f"pairs are mapped as short reads{unused}; --preset hifi, ont or asm is for single "
+                "reads"
+            ]
+            caplog.clear()
 
 
 @pytest.mark.medium

@@ -75,6 +75,10 @@ NEEDS = "needs --markdup, which finds the duplicates; give both, or neither"
         ("a.bam -o x.bam --tmp-dir none", "--tmp-dir none: no such directory; make it"),
         ("a.bam -o x.bam --tmp-dir a.bam", "--tmp-dir a.bam: no such directory"),
         ("a.bam -o x.bam --memory lots", "a size such as 500M"),
+        ("a.bam -o x.bam --memory 1", "1: at least 1M is expected; without a unit it is bytes: "
+         "did you mean 1G?"),
+        ("a.bam -o x.bam --memory 500k", "500k: at least 1M is expected"),
+        ("a.bam -o x.bam --reference none.fa", "--reference none.fa: no such file"),
         ("a.bam -o x.bam -t 0", "a whole number of at least 1"),
     ],
 )  # fmt: skip
