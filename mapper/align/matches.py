@@ -24,6 +24,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic, overload
 
 from mapper.jit.accelerate import core, driver
+from mapper.jit.bounds import check_items
 from mapper.jit.intrinsics import leading_zeros, trailing_zeros, trailing_zeros_32
 
 NULL = np.int32(-(2**30))
@@ -106,6 +107,7 @@ def _load(typingctx, words, byte):
         return builder.or_(builder.lshr(low, bits), moved)
 
     def codegen(context, builder, signature, args):
+        check_items(context, builder, signature.args[0], *args, 8, n_bytes=1)
         array = context.make_array(signature.args[0])(context, builder, args[0])
         load = aligned if context.strict_alignment else unaligned
         return load(builder, array.data, args[1])
@@ -124,6 +126,7 @@ def unaligned_half(letters, byte):
 @intrinsic
 def _load_half(typingctx, letters, byte):
     def codegen(context, builder, signature, args):
+        check_items(context, builder, signature.args[0], *args, 4)
         array = context.make_array(signature.args[0])(context, builder, args[0])
         start = builder.bitcast(array.data, cgutils.voidptr_t)
         address = builder.bitcast(builder.gep(start, [args[1]]), ir.IntType(32).as_pointer())

@@ -46,6 +46,7 @@ from numba.extending import intrinsic, overload
 
 from mapper.dna import plane_word
 from mapper.jit.accelerate import core
+from mapper.jit.bounds import check_items
 from mapper.jit.intrinsics import reversed_bits
 from mapper.jit.simd import BYTE, WORD, constant, load, store
 from mapper.params import ExtendParams
@@ -160,6 +161,7 @@ def _spread(typingctx, low, high, ambiguous, shift, codes, at):
         )
         amount = _splat(builder, builder.trunc(shift, BYTE), vector)
         run = builder.or_(run, builder.shl(_zext_bits(builder, ambiguous, vector), amount))
+        check_items(context, builder, signature.args[4], codes, at, 64)
         data = _array_data(context, builder, signature.args[4], codes)
         store(builder, builder.gep(data, [at]), run)
         return context.get_dummy_value()
@@ -232,6 +234,12 @@ def _advancing(n: int) -> Any:
             band, query, bars, at, ref, ref_at, n_pairs, losses, slack = args
             kinds = signature.args
             do = _Bytes(builder, n)
+            check_items(context, builder, kinds[0], band, WORD(0), n * STATES)
+            rows, lowest = builder.add(n_pairs, WORD(n)), builder.sub(at, n_pairs)
+            for i, first, accessed in (
+                (1, lowest, rows), (2, lowest, rows), (4, ref_at, builder.sub(rows, WORD(1)))
+            ):  # fmt: skip
+                check_items(context, builder, kinds[i], args[i], first, accessed)
             state = _array_data(context, builder, kinds[0], band)
             query, bars, ref = (
                 _array_data(context, builder, kinds[i], array)

@@ -130,8 +130,12 @@ def _unpack(builder, source, target, reverse):
     return any_bits(builder, builder.or_(several, builder.and_(less, constant(BYTES, 0xF0))))
 
 
-_pack_forward, _pack_reverse = (moving(partial(_pack, reverse=r)) for r in (False, True))
-_unpack_forward, _unpack_reverse = (moving(partial(_unpack, reverse=r)) for r in (False, True))
+_pack_forward, _pack_reverse = (
+    moving(partial(_pack, reverse=r), written=VECTOR // 2) for r in (False, True)
+)
+_unpack_forward, _unpack_reverse = (
+    moving(partial(_unpack, reverse=r), read=VECTOR // 2) for r in (False, True)
+)
 
 
 @overload(pack_vector, inline="always")
@@ -271,7 +275,8 @@ def _phred_sum_vector(typingctx, phred, at, n, least):
     check_bytes(phred)
 
     def codegen(context, builder, signature, args):
-        vector = load(builder, address(context, builder, signature.args[0], *args[:2]), BYTES)
+        place = address(context, builder, signature.args[0], *args[:2], VECTOR)
+        vector = load(builder, place, BYTES)
         n, least = (everywhere(builder, builder.trunc(number, BYTE), BYTES) for number in args[2:])
         counts = builder.and_(
             builder.icmp_unsigned("<", _LANES, n), builder.icmp_unsigned(">=", vector, least)

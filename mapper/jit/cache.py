@@ -220,7 +220,7 @@ class CodeCache:
     def _key(self, sig, target):
         """Return the key of a signature; `target`: triple, CPU and features."""
         text = code_files.text_of(self._py_func)
-        return (_VERSION, sig, target, self._variant, *text)
+        return (_VERSION, numba.config.BOUNDSCHECK, sig, target, self._variant, *text)
 
     def _path(self, directory: Path, key: object) -> Path:
         return code_files.path_of(directory, self._py_func, key, "code")

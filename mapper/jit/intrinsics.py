@@ -15,6 +15,8 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic, overload
 
+from mapper.jit.bounds import check_items
+
 # --- atomic counters ---
 
 _LOCK = threading.Lock()
@@ -41,7 +43,9 @@ def fetch_add_at(counts, at, value):
     return before
 
 
-def _item(context, builder, array_type, array, at):
+def _item(context, builder, array_type, array, at, n=1):
+    """Return the address of the first of `n` items of a 1-D array, which are accessed."""
+    check_items(context, builder, array_type, array, at, n)
     array = context.make_array(array_type)(context, builder, array)
     return cgutils.get_item_pointer(context, builder, array_type, array, [at])
 
@@ -183,7 +187,7 @@ def _bit_of_bytes(typingctx, numbers, at, bit):
     chosen = 1 << bit.literal_value
 
     def codegen(context, builder, signature, args):
-        start = _item(context, builder, signature.args[0], args[0], args[1])
+        start = _item(context, builder, signature.args[0], args[0], args[1], 32)
         vector = ir.VectorType(ir.IntType(8), 32)
         items = builder.load(builder.bitcast(start, vector.as_pointer()), align=1)
         items = builder.and_(items, ir.Constant(vector, [chosen] * 32))

@@ -23,6 +23,8 @@ from numba.core import cgutils
 from numba.core.errors import TypingError
 from numba.extending import intrinsic, overload
 
+from mapper.jit.bounds import check_items
+
 VECTOR = 64
 """Bytes of a vector."""
 
@@ -67,8 +69,9 @@ def before_first(builder: Any, are_found: Any) -> Any:
     return builder.cttz(builder.bitcast(are_found, WORD), ir.Constant(ir.IntType(1), 0))
 
 
-def address(context: Any, builder: Any, array_type: Any, array: Any, item: Any) -> Any:
-    """Return the address of an item of an array."""
+def address(context: Any, builder: Any, array_type: Any, array: Any, item: Any, n: Any) -> Any:
+    """Return the address of the first of `n` items of an array, which are accessed."""
+    check_items(context, builder, array_type, array, item, n)
     made = context.make_array(array_type)(context, builder, array)
     return builder.gep(made.data, [item])
 
@@ -84,24 +87,25 @@ def reading(emit: Emit) -> Any:
     """Return an intrinsic that compiled code calls as ``f(source, at)``.
 
     ``emit(builder, source)`` writes its instructions and returns an int64; `source` is the
-    address of item `at` of a C-contiguous array of uint8.
+    address of item `at` of a C-contiguous array of uint8, from which it reads VECTOR bytes.
     """
 
     def function(typingctx, source, at):
         check_bytes(source)
 
         def codegen(context, builder, signature, args):
-            return emit(builder, address(context, builder, signature.args[0], *args))
+            return emit(builder, address(context, builder, signature.args[0], *args, VECTOR))
 
         return types.int64(source, types.int64), codegen
 
     return intrinsic(function)
 
 
-def moving(emit: Emit) -> Any:
+def moving(emit: Emit, read: int = VECTOR, written: int = VECTOR) -> Any:
     """Return an intrinsic that compiled code calls as ``f(source, at, target, to)``.
 
-    ``emit(builder, source, target)`` gets two addresses; see :func:`reading`.
+    ``emit(builder, source, target)`` gets two addresses, from which it accesses so many bytes; see
+    :func:`reading`.
     """
 
     def function(typingctx, source, at, target, to):
@@ -109,7 +113,8 @@ def moving(emit: Emit) -> Any:
 
         def codegen(context, builder, signature, args):
             places = [
-                address(context, builder, signature.args[i], args[i], args[i + 1]) for i in (0, 2)
+                address(context, builder, signature.args[i], args[i], args[i + 1], n)
+                for i, n in ((0, read), (2, written))
             ]
             return emit(builder, *places)
 
@@ -194,7 +199,7 @@ def _putting(bits: int) -> Any:
         check_bytes(out)
 
         def codegen(context, builder, signature, args):
-            place = address(context, builder, signature.args[0], args[0], args[1])
+            place = address(context, builder, signature.args[0], *args[:2], bits // 8)
             number = _lowest_first(builder, builder.trunc(args[2], kind))
             builder.store(number, builder.bitcast(place, kind.as_pointer()), align=1)
             return context.get_dummy_value()
@@ -212,7 +217,7 @@ def _getting(bits: int, is_signed: bool) -> Any:
         check_bytes(data)
 
         def codegen(context, builder, signature, args):
-            place = address(context, builder, signature.args[0], args[0], args[1])
+            place = address(context, builder, signature.args[0], *args, bits // 8)
             number = builder.load(builder.bitcast(place, kind.as_pointer()), align=1)
             extended = builder.sext if is_signed else builder.zext
             return extended(_lowest_first(builder, number), WORD)
@@ -227,7 +232,10 @@ def _copy(typingctx, source, start, target, at, n):
     check_bytes(source, target)
 
     def codegen(context, builder, signature, args):
-        a, b = (address(context, builder, signature.args[i], args[i], args[i + 1]) for i in (0, 2))
+        a, b = (
+            address(context, builder, signature.args[i], args[i], args[i + 1], args[4])
+            for i in (0, 2)
+        )
         cgutils.raw_memcpy(builder, b, a, args[4], 1)
         return context.get_dummy_value()
 
@@ -240,7 +248,7 @@ def _copy_from_address(typingctx, source, target, at, n):
     check_bytes(target)
 
     def codegen(context, builder, signature, args):
-        b = address(context, builder, signature.args[1], args[1], args[2])
+        b = address(context, builder, signature.args[1], args[1], args[2], args[3])
         a = builder.inttoptr(args[0], BYTE.as_pointer())
         cgutils.raw_memcpy(builder, b, a, args[3], 1)
         return context.get_dummy_value()
@@ -253,7 +261,8 @@ def _bytes_with(typingctx, data, at, mask):
     check_bytes(data)
 
     def codegen(context, builder, signature, args):
-        vector = load(builder, address(context, builder, signature.args[0], *args[:2]), BYTES)
+        place = address(context, builder, signature.args[0], *args[:2], VECTOR)
+        vector = load(builder, place, BYTES)
         mask = everywhere(builder, builder.trunc(args[2], BYTE), BYTES)
         is_set = builder.icmp_unsigned("!=", builder.and_(vector, mask), constant(BYTES, 0))
         return builder.bitcast(is_set, WORD)
@@ -275,7 +284,7 @@ def _falling_maximum_of_block(typingctx, values, at, before, fall):
         def greater(a, b):
             return builder.select(builder.icmp_signed(">", a, b), a, b)
 
-        place = address(context, builder, signature.args[0], args[0], args[1])
+        place = address(context, builder, signature.args[0], *args[:2], n)
         place = builder.bitcast(place, BYTE.as_pointer())
         found = load(builder, place, vector)
         low = constant(vector, -(1 << (kind.width - 2)))

@@ -17,6 +17,8 @@ The Python bodies of compiled intrinsics define their meaning, and run where the
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 from llvmlite import ir
 from numba import types
@@ -26,6 +28,7 @@ from numba.extending import intrinsic, overload
 from mapper.align.matches import unaligned_half, unaligned_word
 from mapper.align.packing import differs_from_acgt
 from mapper.jit.accelerate import core, driver
+from mapper.jit.bounds import check_items
 from mapper.jit.simd import BYTE, VECTOR, WORD, constant, load, moving
 
 # --- non-temporal stores ---
@@ -63,7 +66,9 @@ def _stream(typingctx, source, source_byte, target, target_byte):
         line = ir.VectorType(ir.IntType(32), LINE // 4)
 
         def address(i):
-            array = context.make_array(signature.args[i])(context, builder, args[i])
+            kind = signature.args[i]
+            check_items(context, builder, kind, args[i], args[i + 1], LINE, n_bytes=1)
+            array = context.make_array(kind)(context, builder, args[i])
             start = builder.bitcast(array.data, cgutils.voidptr_t)
             return builder.bitcast(builder.gep(start, [args[i + 1]]), line.as_pointer())
 
@@ -196,8 +201,9 @@ def _pack(builder, source, target, streamed):
     return builder.zext(builder.bitcast(are_doubtful, ir.IntType(_FOURS.count)), WORD)
 
 
-_pack_cached = moving(lambda builder, source, target: _pack(builder, source, target, False))
-_pack_streamed = moving(lambda builder, source, target: _pack(builder, source, target, True))
+_pack_cached, _pack_streamed = (
+    moving(partial(_pack, streamed=s), read=LINE_LETTERS, written=LINE) for s in (False, True)
+)
 
 
 @overload(pack_line, inline="always")
