@@ -178,13 +178,18 @@ def _words_of(n):
     return (n >> 3) + 2
 
 
+_BEHIND = 6
+"""Words behind those of a pair: unpacking writes 31 codes more than there are, and the masks of
+short pairs (``edit/short_rows.py``) read up to 63 more."""
+
+
 @core
 def _has_room(coded, row, query_at, n, ref_at, m):
-    """Return True if a pair fits, of n and m symbols, and what unpacking writes behind it."""
+    """Return True if a pair fits, of n and m symbols, and what is written and read behind it."""
     return (
         row < len(coded.shift)
-        and query_at + _words_of(n) + 4 <= len(coded.query_words)
-        and ref_at + _words_of(m) + 4 <= len(coded.ref_words)
+        and query_at + _words_of(n) + _BEHIND <= len(coded.query_words)
+        and ref_at + _words_of(m) + _BEHIND <= len(coded.ref_words)
     )
 
 
@@ -330,7 +335,7 @@ def coded_first(align: Any) -> Any:
         while first < last:
             end, bad, is_query, n, m = _code(source, first, last, coded, columns, counts)
             if end == first and bad == -1:  # one pair is too long
-                coded = _room(_words_of(max(n, m)) + 8, n_pairs)
+                coded = _room(1 + _words_of(max(n, m)) + _BEHIND, n_pairs)
                 continue
             if end > first:
                 ops = align(

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from mapper.align.coding import code_one
+from mapper.align.edit.api import edit_distance
 from mapper.align.edit.cpu import LEAF_DISTANCE, new_rows
 from mapper.align.edit.letter_rows import new_letterwise, search_by_letters
 from mapper.align.edit.short_rows import LAST_ROW, LONGEST, new_masks
@@ -34,6 +35,16 @@ def searched(
     )  # fmt: skip
     done = s if status == FINISHED else s - 1
     return int(status), int(s), [row(rows, r) for r in range(done + 1)]
+
+
+def test_pairs_at_the_end_of_the_room_for_codes() -> None:
+    """The masks read behind a pair; with bounds checks, not behind the room of a piece."""
+    lengths = [129] * 1818 + [152, 129]
+    sequence = "".join(np.random.default_rng(5).choice(list("ACGT"), 152))
+    queries = [sequence[:n] for n in lengths]
+    refs = [query[:60] + query[61:] + "A" for query in queries]
+    found = edit_distance(queries, refs, device="cpu", threads=1)
+    assert set(found.score.tolist()) == {2}
 
 
 def edited(rng: np.random.Generator, text: str, n_edits: int) -> str:
