@@ -25,7 +25,14 @@ from mapper.align.packing import (
     check_symbols,
     pack_pairs,
 )
-from mapper.align.pairs import PairBatch, Sequences, batch_of, bytes_of, bytes_of_each
+from mapper.align.pairs import (
+    PairBatch,
+    Sequences,
+    batch_of,
+    bytes_of,
+    bytes_of_each,
+    checked_batch,
+)
 from mapper.align.result import Columns, PairAlignments, new_columns
 from mapper.align.threads import chunk_bounds, thread_count
 from mapper.cuda.devices import AUTO, CPU, DeviceChoice, check_device_name, choose_device
@@ -96,12 +103,13 @@ def as_batch(
 ) -> PairBatch:  # fmt: skip
     """Return a batch: the one given, or one of two sets or of a file of pairs.
 
-    `padded`, `checked` and errors are as for :func:`batch_of`; UsageError, too, if references are
-    missing, or given in addition to a batch.
+    `padded`, `checked` and errors are as for :func:`batch_of`, with a batch as for
+    :func:`checked_batch`; UsageError, too, if references are missing, or given in addition to a
+    batch.
     """
     if isinstance(queries, PairBatch):
         _check_alone(refs)
-        return queries
+        return checked_batch(queries, padded, checked)
     if isinstance(queries, Path) and refs is None:
         from mapper.align.pair_reader import read_all_pairs
 
@@ -199,7 +207,7 @@ def pairs_on_cpu(
         return queries
     if refs is None or isinstance(queries, PairBatch):
         check_symbols(symbols)
-        return LetterPairs(as_batch(queries, refs), symbols, first_pair)
+        return LetterPairs(as_batch(queries, refs, padded=False), symbols, first_pair)
     return cpu_pairs(queries, refs, symbols, first_pair)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ MAX_LENGTH = 2**30
 """Longest sequence: offsets are int32 with room for sums, and null values."""
 
 OFFSETS_RULE = "offsets must begin with 0, not fall, and lie in the array"
+OUTSIDE = "sequences must lie in their arrays"
 TOO_LONG = f"a sequence is longer than {MAX_LENGTH} symbols"
 
 
@@ -269,3 +271,49 @@ def check_lengths(batch: PairBatch, threads: int) -> None:
     """Raise UsageError unless all lengths are 0 to MAX_LENGTH."""
     check_side(batch.query_start, batch.query_end, "queries", threads)
     check_side(batch.ref_start, batch.ref_end, "refs", threads)
+
+
+def checked_batch(batch: PairBatch, padded: bool, checked: bool = True) -> PairBatch:
+    """Return a batch of a caller's arrays: compiled code reads them at any bounds it is given.
+
+    Parameters
+    ----------
+    padded
+        Copy the letters where the padding is missing.
+    checked
+        Check all bounds; otherwise the caller does.
+
+    Raises
+    ------
+    UsageError
+        If columns differ in length, a sequence does not lie in its array, or is longer than
+        MAX_LENGTH.
+    """
+    if len({len(column) for column in (*batch[1:3], *batch[4:])}) > 1:
+        raise UsageError("pairs: the columns of bounds differ in length")
+    sides = [batch[:3], batch[3:]]
+    for i, name in enumerate(("queries", "refs")):
+        letters, start, end = sides[i]
+        if checked:
+            start, end = (np.ascontiguousarray(column, np.int64) for column in (start, end))
+            threads = thread_count(None)
+            check_side(start, end, name, threads)
+            if any(in_slices(len(start), threads, partial(_is_outside, start, end, len(letters)))):
+                raise UsageError(f"{name}: {OUTSIDE}")
+        if padded and end.max(initial=0) + PADDING > len(letters):
+            letters = np.concatenate([letters, np.zeros(PADDING, np.uint8)])
+        sides[i] = letters, start, end
+    return PairBatch(*sides[0], *sides[1])
+
+
+@driver
+def _are_outside(start, end, n):
+    signs = np.int64(0)
+    for i in range(len(start)):
+        signs |= start[i] | (n - end[i])
+    return signs < 0
+
+
+def _is_outside(start: np.ndarray, end: np.ndarray, n: int, first: int, last: int) -> bool:
+    """Return True if a sequence of first:last does not lie in an array of n letters."""
+    return bool(_are_outside(start[first:last], end[first:last], n))

@@ -50,7 +50,7 @@ from mapper.align.cuda.work_queue import (
 )
 from mapper.align.edit.wavefront import MAX_SMALL_LENGTH
 from mapper.align.packing import PackedPairs, check_places, is_any_misplaced
-from mapper.align.pairs import PADDING, PairBatch, are_lengths_wrong, check_lengths
+from mapper.align.pairs import OUTSIDE, PADDING, PairBatch, are_lengths_wrong, check_lengths
 from mapper.errors import UsageError
 from mapper.jit.accelerate import core, driver
 
@@ -156,7 +156,7 @@ class LetterSource:
             table[:, 2::2] > table[:, 3::2]
         ).any():  # fmt: skip
             self.check(1)
-            raise UsageError("pairs: sequences must lie in their arrays")
+            raise UsageError(f"pairs: {OUTSIDE}")
         return chunks_of(table)
 
     def n_words(self, chunk: Chunk) -> int:

@@ -10,13 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mapper.align.affine.api import align_extension
+from mapper.align.dispatch import packed_pairs
 from mapper.align.edit import cpu
 from mapper.align.edit.api import edit_distance
 from mapper.align.edit.cpu import new_rows
 from mapper.align.edit.wavefront import FINISHED, Ends, trace_edit
 from mapper.align.matches import pair_at
 from mapper.align.packing import pack_pairs
-from mapper.align.pairs import batch_of
+from mapper.align.pairs import PADDING, PairBatch, batch_of
 from mapper.align.result import OK, OVER_LIMIT
 from mapper.errors import UsageError
 from mapper.jit.accelerate import driver
@@ -206,6 +207,35 @@ def test_invalid_options_are_refused(queries, refs, options, message: str) -> No
     with pytest.raises(MapperError, match=message.replace("*", r"\*")):
         edit_distance(queries, refs, first_pair=7, **options)
     assert issubclass(UsageError, MapperError)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "message"),
+    [
+        (([0], [10**12], [0], [4]), "longer than"),
+        (([0], [10**6], [0], [4]), "queries: sequences must lie in their arrays"),
+        (([0], [4], [10**12], [10**12 + 4]), "refs: sequences must lie in their arrays"),
+        (([-(10**12)], [4 - 10**12], [0], [4]), "queries: sequences must lie in their arrays"),
+        (([0, 5], [4, 2], [0, 0], [4, 4]), "queries: offsets must"),
+        (([0, 0], [4], [0], [4]), "the columns of bounds differ in length"),
+    ],
+)
+def test_bounds_of_a_batch_are_checked(bounds: tuple[list[int], ...], message: str) -> None:
+    letters = np.frombuffer(b"ACGTACGT", np.uint8)
+    columns = [np.array(column, np.int64) for column in bounds]
+    batch = PairBatch(letters, *columns[:2], letters, *columns[2:])
+    for call in (edit_distance, packed_pairs):
+        with pytest.raises(UsageError, match=message):
+            call(batch, device="cpu")
+
+
+def test_a_batch_without_padding_is_packed() -> None:
+    """What stands behind the last sequence is not read."""
+    memory = np.frombuffer(b"ACGTACGTAC" + b"!" * PADDING, np.uint8)
+    letters, start, end = memory[:10], np.array([0, 3]), np.array([7, 10])
+    packed = packed_pairs(PairBatch(letters, start, end, letters, start, end), device="cpu")
+    assert packed.shift.tolist() == [1, 1]
+    assert edit_distance(packed).score.tolist() == [0, 0]
 
 
 def traced_as_a_whole(query: str, ref: str) -> list[int]:
