@@ -25,7 +25,9 @@ from mapper.io.fastq_errors import FIX_FILE
 from mapper.io.fastq_parser import INTERLEAVED, SINGLE, TWO_FILES
 from mapper.io.reads import refuse_long_reads
 from mapper.io.record_ends import FASTA, FASTQ, line_ends
+from mapper.io.tags import are_tags_whole
 from mapper.mapping.pipeline import LENGTH_LIMITS
+from mapper.sam_flags import PAIRED
 
 READS, MATES = "reads", "mates"
 """Names of the arguments, for messages."""
@@ -450,7 +452,22 @@ def check_reads(reads: ReadBatch) -> None:
         raise UsageError(f"{READS}: bases are codes below {len(LETTERS)} (mapper.dna), not letters")
     if reads.paired and n % 2:
         raise UsageError(f"{READS}: {n} reads, an odd number, where mates alternate")
+    _check_flags_and_tags(reads)
     refuse_long_reads(reads._replace(first_read=0), LENGTH_LIMITS, [READS])
+
+
+def _check_flags_and_tags(reads: ReadBatch) -> None:
+    n, flags, tags, offsets = reads.n_reads, reads.flags, reads.tags, reads.tag_offsets
+    if flags.dtype != np.uint16 or flags.shape not in ((0,), (n,)):
+        raise UsageError(f"{READS}: flags are uint16, one for each read, or none")
+    if not reads.paired and np.count_nonzero(flags & PAIRED) % 2:
+        raise UsageError(f"{READS}: an odd number of reads has the flag of pairs")
+    if len(offsets) == 0:
+        return
+    if tags.dtype != np.uint8 or offsets.dtype != np.int64 or offsets.shape != (n + 1,) or (
+        not are_tags_whole(np.ascontiguousarray(tags), offsets)
+    ):  # fmt: skip
+        raise UsageError(f"{READS}: tags are flat uint8, whole ones as BAM has them, offsets int64")
 
 
 def batch_of_arrays(

@@ -74,6 +74,23 @@ def tag_end(data, at, end):
     return at + 5 + size * count
 
 
+@driver
+def are_tags_whole(tags, offsets):
+    """Return True if each row of ``tags`` (flat, with offsets) holds whole BAM-encoded tags."""
+    at = np.int64(offsets[0])
+    if at != 0:
+        return False
+    for row in range(len(offsets) - 1):
+        end = offsets[row + 1]
+        if end < at or end > len(tags):
+            return False
+        while at < end:
+            at = np.int64(tag_end(tags, at, end))
+            if at < 0:
+                return False
+    return True
+
+
 @core
 def is_dropped(key):
     """Return True for the key of one of DROPPED_TAGS."""

@@ -172,6 +172,28 @@ def test_a_batch_of_reads(world, tmp_path) -> None:
         mapper.Aligner(world.index, device="cpu", threads=1).map(aligner_of_letters)
 
 
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"flags": np.ones(2, np.uint16)}, "flags are uint16, one for each read"),
+        ({"flags": np.array([1, 0, 0], np.uint16)}, "an odd number of reads has the flag of pairs"),
+        ({"tag_offsets": [0, 4, 8]}, "tags are flat uint8"),
+        ({"tag_offsets": [0, 4, 8, 10**9]}, "tags are flat uint8"),
+        ({"tag_offsets": [0, 10**9, 4, 8]}, "tags are flat uint8"),
+        ({"tag_offsets": [0, 8, 4, 8]}, "tags are flat uint8"),
+        ({"tag_offsets": [0, 4, 7, 8]}, "tags are flat uint8"),
+        ({"tags": np.frombuffer(b"XAAxXBZy", np.uint8)}, "tags are flat uint8"),
+    ],
+    ids=str,
+)
+def test_flags_and_tags_of_a_batch_are_checked(phix, columns, message) -> None:
+    batch = phix.map(["ACGT"] * 3).reads
+    tags = {"tags": np.frombuffer(b"XAAxXBAy", np.uint8), "tag_offsets": [0, 4, 8, 8]} | columns
+    tags["tag_offsets"] = np.array(tags["tag_offsets"], np.int64)
+    with pytest.raises(mapper.UsageError, match=message):
+        phix.map(batch._replace(**tags))
+
+
 def test_some_reads_have_qualities(phix) -> None:
     records = phix.map([("a", START, "I" * 39), ("b", START, None), START]).to_pysam()
     assert [record.query_name for record in records] == ["a", "b", "2"]
