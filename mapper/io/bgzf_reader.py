@@ -291,7 +291,8 @@ def decompress_blocks(
     """
     blocks = block_table(n_blocks)
     n, _ = find_blocks(data, 0, len(data), len(out), blocks)
-    if n == 0:
+    # The first one may say that it holds more than the array.
+    if n == 0 or blocks[n - 1, PLAIN_END] > len(out):
         filled = 0
     else:
         part = BlocksPart(data, blocks[:n], out.data, count_lines=False)

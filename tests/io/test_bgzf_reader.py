@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mapper.io.bgzf import EOF_BLOCK, compress_block, deflater
-from mapper.io.bgzf_reader import is_bgzf
+from mapper.io.bgzf_reader import BLOCK_ERRORS, decompress_blocks, is_bgzf
 from mapper.io.input_file import BrokenStreamError, ByteSource
 
 DATA = np.random.default_rng(3).integers(65, 75, 700_000).astype(np.uint8).tobytes()
@@ -64,6 +64,17 @@ def test_any_members(tmp_path, executors, members, threads, size):
     path = tmp_path / "x.gz"
     path.write_bytes(packed)
     assert read_all(path, executors[threads], size) == gzip.decompress(packed)
+
+
+def test_a_block_larger_than_the_array_is_refused():
+    packed = np.frombuffer(block(DATA[:5000]), np.uint8)
+    memory = np.zeros(6000, np.uint8)
+    decompress_blocks(packed, 1, memory[:5000])
+    assert memory[:5000].tobytes() == DATA[:5000]
+    memory[:] = 0
+    with pytest.raises(BLOCK_ERRORS):
+        decompress_blocks(packed, 1, memory[:1000])
+    assert not memory[1000:].any()
 
 
 def test_last_block(tmp_path):
