@@ -68,8 +68,12 @@ def chunk_of(table, i):
 
 
 def are_adjacent(start: np.ndarray, end: np.ndarray) -> bool:
-    """Return True if `start` and `end` are views of one offsets array."""
-    return len(start) > 0 and start.ctypes.data + start.itemsize == end.ctypes.data
+    """Return True if `start` and `end` are views of one offsets array.
+
+    Not if they are the columns of a table of bounds, whose sequences may lie in any order.
+    """
+    is_next = len(start) > 0 and start.ctypes.data + start.itemsize == end.ctypes.data
+    return is_next and start.strides == end.strides == (start.itemsize,)
 
 
 @core

@@ -167,7 +167,8 @@ def test_nothing_after_the_letters_is_read(pairs) -> None:
     assert staged_rows(LetterSource(batch))[0] == expected_rows(pairs)
 
 
-def test_sequences_may_lie_anywhere() -> None:
+@pytest.mark.parametrize("as_table", [False, True], ids=["columns", "columns of a table"])
+def test_sequences_may_lie_anywhere(as_table: bool) -> None:
     rng = np.random.default_rng(4)
     made = [(edited(rng, r, 0.05), r) for r in (random_letters(rng, 50) for _ in range(6))]
     letters = np.frombuffer("".join(f">{q}\n<{r}\n" for q, r in made).encode(), np.uint8)
@@ -175,9 +176,10 @@ def test_sequences_may_lie_anywhere() -> None:
     starts = ends - [len(side) for pair in made for side in pair]
     order = np.array([3, 3, 0, 5, 3, 1])
     query, ref = order, order[::-1]
-    batch = PairBatch(
-        letters, starts[::2][query], ends[::2][query], letters, starts[1::2][ref], ends[1::2][ref]
-    )
+    bounds = [starts[::2][query], ends[::2][query], starts[1::2][ref], ends[1::2][ref]]
+    if as_table:  # the bounds of each sequence are neighbours
+        bounds = [*np.stack(bounds[:2], axis=1).T, *np.stack(bounds[2:], axis=1).T]
+    batch = PairBatch(letters, *bounds[:2], letters, *bounds[2:])
     rows, _ = staged_rows(LetterSource(batch), most_pairs=4)
     assert rows == expected_rows(
         [(made[a][0], made[b][1]) for a, b in zip(query, ref, strict=True)]
