@@ -314,8 +314,8 @@ def prefetch(array, item):
 def prefetch_to_l2(array, item):
     """Load the cache line as :func:`prefetch`, but not to the first-level cache.
 
-    For thousands of lines at a time: an AMD CPU (Zen 4) drops a third of those for the first level,
-    which has few misses at a time, and fewer of these.
+    For thousands of lines at a time: an AMD CPU (Zen 4) drops many of those for the first level,
+    and fewer of these (``benchmarks/results/align_cpu_wfa2.md``).
     """
 
 
