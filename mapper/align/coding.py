@@ -33,6 +33,8 @@ from mapper.align.pairs import (
     PairBatch,
     as_list,
     batch_of,
+    bytes_of,
+    bytes_of_each,
     check_numbers,
 )
 from mapper.align.result import Columns, PairAlignments
@@ -46,7 +48,7 @@ from mapper.align.threads import (
     thread_count,
 )
 from mapper.dna import CODE_OF_ASCII, NOT_A_BASE
-from mapper.errors import UsageError
+from mapper.errors import InputFormatError, MapperError, UsageError, refuse_file_name
 from mapper.jit.accelerate import core, disjoint_core, driver, grown, step
 from mapper.jit.addresses import address_of, bytes_at, word_at
 from mapper.jit.strings import (
@@ -531,7 +533,7 @@ def run_pairs(
     InputFormatError
         For a character that is no IUPAC nucleotide, unless `symbols` is ``bytes``.
     UsageError
-        For what is no sequence, in a list.
+        For what is no sequence, by its index in a list; for a list of names of files.
     """
     bounds, n_symbols = _cut(pairs, thread_count(threads))
     symbols = "dna" if isinstance(pairs, PackedPairs) else pairs.symbols
@@ -580,7 +582,21 @@ def run_pairs(
             joined = LetterPairs(batch, symbols, first_pair + end)
             yield end, aligned(_at_letters(source, batch, end), joined, end, last, rows)[0]
 
-    return run_parts(work, bounds, n_symbols, want_cigar, threads)
+    try:
+        return run_parts(work, bounds, n_symbols, want_cigar, threads)
+    except (InputFormatError, UsageError) as error:
+        if isinstance(pairs, StringPairs):
+            _explain(pairs, error)
+        raise
+
+
+def _explain(pairs: StringPairs, error: MapperError) -> None:
+    """Raise the better error of lists, as that of a part knows neither index nor list."""
+    for side, sequences in (("queries", pairs.queries), ("refs", pairs.refs)):
+        if isinstance(error, UsageError):
+            bytes_of_each(sequences, side)
+        elif not (first := bytes_of(sequences[0], side, 0)).isalpha():
+            refuse_file_name(f"{side}[0]", first, "a sequence")
 
 
 def letter_of(pairs: CpuPairs, pair: int, pos: int, is_query: bool) -> int:

@@ -13,11 +13,11 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
-from mapper.align.coding import CpuPairs, LetterPairs, StringPairs, cpu_pairs, run_pairs
+from mapper.align.coding import CpuPairs, LetterPairs, cpu_pairs
 from mapper.align.packing import (
     PackedPairs,
     check_columns,
@@ -25,19 +25,12 @@ from mapper.align.packing import (
     check_symbols,
     pack_pairs,
 )
-from mapper.align.pairs import (
-    PairBatch,
-    Sequences,
-    batch_of,
-    bytes_of,
-    bytes_of_each,
-    checked_batch,
-)
+from mapper.align.pairs import PairBatch, Sequences, batch_of, checked_batch
 from mapper.align.result import Columns, PairAlignments, new_columns
 from mapper.align.threads import chunk_bounds, thread_count
 from mapper.cuda.devices import AUTO, CPU, DeviceChoice, check_device_name, choose_device
 from mapper.cuda.halving import Halves, in_halves
-from mapper.errors import InputFormatError, UsageError, option, refuse_file_name
+from mapper.errors import UsageError, option
 from mapper.jit.accelerate import driver
 from mapper.parallel.map import any_idle, ordered_map
 from mapper.parallel.pool import thread_pool
@@ -209,30 +202,6 @@ def pairs_on_cpu(
         check_symbols(symbols)
         return LetterPairs(as_batch(queries, refs, padded=False), symbols, first_pair)
     return cpu_pairs(queries, refs, symbols, first_pair)
-
-
-def run_on_cpu(
-    align: Any, others: tuple[Any, ...], pairs: CpuPairs, want_cigar: bool, threads: int | None
-) -> PairAlignments:
-    """Align all pairs on the CPU: :func:`run_pairs`, whose errors see a part of a list alone.
-
-    Raises
-    ------
-    UsageError
-        For what is no sequence, by its index in the list; for a list of names of files.
-    InputFormatError
-        As :func:`run_pairs`.
-    """
-    try:
-        return run_pairs(align, others, pairs, want_cigar, threads)
-    except (InputFormatError, UsageError) as error:
-        if isinstance(pairs, StringPairs):
-            for side, sequences in (("queries", pairs.queries), ("refs", pairs.refs)):
-                if isinstance(error, UsageError):
-                    bytes_of_each(sequences, side)
-                elif not (first := bytes_of(sequences[0], side, 0)).isalpha():
-                    refuse_file_name(f"{side}[0]", first, "a sequence")
-        raise
 
 
 def _has_two_bits(shift: np.ndarray) -> bool:

@@ -14,8 +14,8 @@ from mapper.align.affine.extension import NO_X_DROP, align_one_extension, extend
 from mapper.align.affine.low_memory import Problem, with_long_paths
 from mapper.align.affine.two_piece import align_two_piece, align_two_strings, check_two_piece
 from mapper.align.affine.wavefront import AffinePenalties, Band
-from mapper.align.coding import CpuPairs
-from mapper.align.dispatch import PairInput, align_pairs, run_on_cpu
+from mapper.align.coding import CpuPairs, run_pairs
+from mapper.align.dispatch import PairInput, align_pairs
 from mapper.align.pairs import MAX_LENGTH, Sequences, limit_of
 from mapper.align.result import PairAlignment, PairAlignments
 from mapper.align.single import (
@@ -231,7 +231,7 @@ def align_affine(
     others = free, scaled, scale, cut, limit, memory, cigar
 
     def on_cpu(pairs: CpuPairs) -> PairAlignments:
-        found = run_on_cpu(align_affine_source, others, pairs, cigar, threads)
+        found = run_pairs(align_affine_source, others, pairs, cigar, threads)
         problem = Problem(free, scaled, scale, cut, limit, memory)
         return with_long_paths(found, pairs, problem, thread_count(threads)) if cigar else found
 
@@ -442,7 +442,7 @@ def align_extension(
     others = penalties, match, drop, memory, cigar
 
     def on_cpu(pairs: CpuPairs) -> PairAlignments:
-        return run_on_cpu(extend_source, others, pairs, cigar, threads)
+        return run_pairs(extend_source, others, pairs, cigar, threads)
 
     def on_device(ordinal: int) -> Worker:
         from mapper.align.affine.cuda_general import ExtensionWorker

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from mapper.align.coding import CpuPairs, code_one, coded_first
-from mapper.align.dispatch import PairInput, cpu_only, pairs_on_cpu, run_on_cpu
+from mapper.align.coding import CpuPairs, code_one, coded_first, run_pairs
+from mapper.align.dispatch import PairInput, cpu_only, pairs_on_cpu
 from mapper.align.edit.wavefront import Ends, ends_within
 from mapper.align.matches import codes_of, letters_in
 from mapper.align.pairs import Sequences
@@ -329,7 +329,7 @@ def align_two_piece(
 
     others = free, scoring, scale, limit, memory, cigar, differences
     pairs: CpuPairs = pairs_on_cpu(queries, refs, symbols, first_pair, threads)
-    return run_on_cpu(align_two_piece_source, others, pairs, cigar, threads)
+    return run_pairs(align_two_piece_source, others, pairs, cigar, threads)
 
 
 def align_two_strings(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from mapper.align.coding import CpuPairs
-from mapper.align.dispatch import PairInput, align_pairs, run_on_cpu
+from mapper.align.coding import CpuPairs, run_pairs
+from mapper.align.dispatch import PairInput, align_pairs
 from mapper.align.edit.cpu import align_edit_source, align_one_edit
 from mapper.align.edit.locations import distance_by_relation
 from mapper.align.edit.relation import Equalities
@@ -184,7 +184,7 @@ def edit_distance(
         return align_one(run, letters, symbols, cigar, first_pair)
 
     def on_cpu(pairs: CpuPairs) -> PairAlignments:
-        return run_on_cpu(align_edit_source, (free, limit, cigar), pairs, cigar, threads)
+        return run_pairs(align_edit_source, (free, limit, cigar), pairs, cigar, threads)
 
     def on_device(ordinal: int) -> Worker:
         from mapper.align.edit.cuda_general import EditWorker

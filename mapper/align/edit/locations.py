@@ -11,8 +11,15 @@ from typing import Any, NamedTuple, overload
 
 import numpy as np
 
-from mapper.align.coding import CpuPairs, LetterPairs, StringPairs, code_one, coded_first
-from mapper.align.dispatch import cpu_only, pairs_on_cpu, run_on_cpu
+from mapper.align.coding import (
+    CpuPairs,
+    LetterPairs,
+    StringPairs,
+    code_one,
+    coded_first,
+    run_pairs,
+)
+from mapper.align.dispatch import cpu_only, pairs_on_cpu
 from mapper.align.edit.columns import scan_columns, trace_columns
 from mapper.align.edit.relation import NO_LETTER, Equalities, Relation, relation_of
 from mapper.align.matches import codes_of, letters_in
@@ -481,7 +488,7 @@ def _in_parts(
     align: Any, others: tuple[Any, ...], queries: Any, refs: Any, cigar: bool, threads: int | None,
     first_pair: int,
 ) -> PairAlignments:  # fmt: skip
-    """Align the letters of pairs part by part, as :func:`run_on_cpu`.
+    """Align the letters of pairs part by part, as :func:`run_pairs`.
 
     Raises
     ------
@@ -493,7 +500,7 @@ def _in_parts(
     if isinstance(queries, PackedPairs):
         raise UsageError("packed pairs do not go with places or equalities; give the sequences")
     pairs = pairs_on_cpu(queries, refs, "bytes", first_pair, threads)
-    found = run_on_cpu(align, others, pairs, cigar, threads)
+    found = run_pairs(align, others, pairs, cigar, threads)
     bad = np.flatnonzero(found.status < 0)
     if len(bad):
         i = int(bad[0])
