@@ -1,9 +1,9 @@
-"""Pairs for the CPU's aligners: cut into parts, whose letters a thread codes as it comes to them.
+"""Pairs for the CPU's aligners, whose letters a thread codes as it comes to them.
 
 A code takes a byte, and behind each sequence comes a *fence* (``matches.py``): the aligners compare
 such codes where they lie. Letters are read where the caller has them, in arrays or in Python's
-strings. A thread holds the GIL only to take its slice of a list; coding and aligning a part is one
-compiled call (:func:`coded_first`).
+strings. Coding and aligning parts of a call is one compiled call (:func:`coded_first`), which takes
+part after part (``parts.py``).
 
 A pair of nothing but A, C, G, T and U has bits 1 and 2 of ASCII as its codes; other pairs have
 those of the tables of ``packing.py``, and compared as bytes, the letters themselves, without a
@@ -12,52 +12,32 @@ fence.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numba
 import numpy as np
 
 from mapper.align.matches import FENCED, PLAIN, QUERY_FENCE, REF_FENCE, unaligned_word, unpack
-from mapper.align.packing import (
-    PackedPairs,
-    bad_letter,
-    check_symbols,
-    code_tables,
-    differs_from_acgt,
-    pack_pairs,
-)
-from mapper.align.pairs import (
-    MAX_LENGTH,
-    PairBatch,
-    as_list,
-    batch_of,
-    bytes_of,
-    bytes_of_each,
-    check_numbers,
-)
-from mapper.align.result import Columns, PairAlignments
-from mapper.align.threads import (
-    AT_ONCE,
-    CHUNK_PAIRS,
-    chunk_bounds,
-    clear_row,
-    most_symbols,
-    run_parts,
-    thread_count,
-)
-from mapper.dna import CODE_OF_ASCII, NOT_A_BASE
-from mapper.errors import InputFormatError, MapperError, UsageError, refuse_file_name
+from mapper.align.packing import PackedPairs, differs_from_acgt
+from mapper.align.pairs import MAX_LENGTH, PairBatch
+from mapper.align.result import Columns
+from mapper.align.threads import clear_row
+from mapper.dna import NOT_A_BASE
 from mapper.jit.accelerate import core, disjoint_core, driver, grown, step
-from mapper.jit.addresses import address_of, bytes_at, word_at
+from mapper.jit.addresses import bytes_at, word_at
+from mapper.jit.intrinsics import atomic_add, atomic_read, fetch_add_at
 from mapper.jit.strings import (
+    N_ENTERED,
+    N_LEFT,
+    N_WANTING,
     Layout,
     ascii_place,
-    layout,
-    note_items,
-    prefetch_items,
-    prefetch_objects,
+    begin_reading,
+    end_reading,
+    n_items,
+    new_gate,
+    prefetch_item,
 )
 
 # --- codes ---
@@ -195,7 +175,9 @@ def _has_room(coded, row, query_at, n, ref_at, m):
     )
 
 
-LETTERS, STRINGS, PACKED = range(3)
+LETTERS, STRINGS, PACKED, OBJECTS = range(4)
+"""What pairs are: letters in arrays; strings in lists, read where they are; packed; or sequences
+that compiled code cannot read, and its caller has to join."""
 
 
 class Source(NamedTuple):
@@ -209,7 +191,8 @@ class Source(NamedTuple):
     bounds: tuple[int, int, int, int]
     """LETTERS: of int64 numbers, where queries start and end, and references."""
     lists: tuple[int, int]
-    """STRINGS: of lists of strings that no other thread knows."""
+    """STRINGS: of the caller's lists, which may change between two turns of the thread that keeps
+    their strings (``jit/strings.py``)."""
     layout: Layout
     packed: PackedPairs
     """PACKED."""
@@ -219,11 +202,19 @@ class Source(NamedTuple):
 @core
 def _side(source, side, i):
     """Return where letters of a side begin, and how many pair i has, or -1 for no string."""
+    if source.kind == OBJECTS:
+        return np.int64(0), np.int64(-1)
     if source.kind == STRINGS:
+        if i >= n_items(source.lists[side], source.layout):
+            return np.int64(0), np.int64(-1)
         return ascii_place(source.lists[side], i, source.layout)
     start = word_at(source.bounds[2 * side] + 8 * i)
     end = word_at(source.bounds[2 * side + 1] + 8 * i)
     return source.letters[side] + start, end - start
+
+
+_PAIRS_AHEAD = 4
+"""Whose strings are prefetched: each lies somewhere else in memory."""
 
 
 @step
@@ -241,8 +232,15 @@ def _code(source, first, last, coded, columns, counts):
     query_at = ref_at = np.int64(1)
     n = m = np.int64(0)
     queries, refs = coded.query_words.view(np.uint8), coded.ref_words.view(np.uint8)
+    n_strings = np.int64(0)  # that may be prefetched
+    if source.kind == STRINGS:
+        n_strings = min(n_items(source.lists[0], source.layout), last)
+        n_strings = min(n_items(source.lists[1], source.layout), n_strings)
     for i in range(first, last):
         row = i - first
+        if i + _PAIRS_AHEAD < n_strings:
+            prefetch_item(source.lists[0], i + _PAIRS_AHEAD, source.layout)
+            prefetch_item(source.lists[1], i + _PAIRS_AHEAD, source.layout)
         if source.kind == PACKED:
             packed = source.packed
             n, m, shift = packed.query_len[i], packed.ref_len[i], np.int64(packed.shift[i])
@@ -309,11 +307,56 @@ def _rows(columns, first, last):
     )  # fmt: skip
 
 
-def coded_first(align: Any) -> Any:
-    """Return a driver that codes the pairs of a part, and aligns them with a driver.
+class Parts(NamedTuple):
+    """The parts of a call, in order, and what its threads tell each other of them."""
 
-    One call for both, and for all pieces of a part: with many threads, each return to Python may
-    wait for the GIL.
+    bounds: np.ndarray
+    """int64 (n, 2): first pair of a part, and the one after its last."""
+    found: np.ndarray
+    """int64 (n, 6): what became of a part, see below."""
+    state: np.ndarray
+    """int64 (3,): the first part that is not taken (``NEXT``), or more than there are; not 0 if no
+    more are to be taken (``ENDED``); about how many pairs come to a thread (``SHARE``)."""
+    gate: np.ndarray
+    """Of the thread that keeps the strings (``jit/strings.py``)."""
+
+
+NEXT, ENDED, SHARE = range(3)
+BY_CALL, OPS_AT, N_OPS, END, BAD_LETTER, IN_QUERY = range(6)
+"""Number of the compiled call, or -1 as long as a part is not aligned; where its operations are
+among those of the call, and how many; the pair after the last that is aligned, and why it is that
+one, as :func:`_code` has it."""
+
+
+def new_parts(bounds: Sequence[tuple[int, int]], n_threads: int) -> Parts:
+    """Return parts that are not taken."""
+    n = len(bounds)
+    n_pairs = bounds[-1][1] - bounds[0][0] if bounds else 0
+    return Parts(
+        np.array(bounds, np.int64).reshape(n, 2), np.full((n, 6), -1, np.int64),
+        np.array([0, 0, n_pairs // n_threads + 1]), new_gate(),
+    )  # fmt: skip
+
+
+_CALL_OPS, _CALL_ROOM = 1 << 21, 5 << 19
+"""Operations after which a thread returns them, and for how many it makes room beforehand at most:
+much larger arrays are taken from the system anew each time."""
+
+
+@driver
+def _appended(all_ops, n_all, ops, capacity):
+    """Put operations behind the first `n_all`; return their array, with room for `capacity`."""
+    if n_all + len(ops) > len(all_ops):
+        all_ops = grown(all_ops[:n_all], max(2 * (n_all + len(ops)), capacity))
+    all_ops[n_all : n_all + len(ops)] = ops
+    return all_ops
+
+
+def coded_first(align: Any) -> Any:
+    """Return a driver that takes parts of a call, codes their pairs and aligns them with a driver.
+
+    One call for all of it: each return to Python may wait for the GIL, with 16 threads as long as
+    it takes to align thousands of short pairs.
 
     Parameters
     ----------
@@ -323,19 +366,23 @@ def coded_first(align: Any) -> Any:
     """
 
     @driver
-    def run(source, first, last, others, columns, counts):
-        """Align pairs first:last.
+    def run_part(source, parts, first, last, others, columns, counts, all_ops, n_all):
+        """Align pairs first:last, and put their operations behind the first `n_all` of `all_ops`.
 
         Returns
         -------
-        The operations; the pair after the last, and why it is that one, as of :func:`_code`.
+        The array of all operations, and their number; as :func:`_code` where it ended.
         """
         n_pairs = min(last - first, np.int64(_PIECE_PAIRS))
         coded = _room(np.int64(_PIECE_WORDS), n_pairs)
-        all_ops = np.empty(0, np.uint32)
-        n_all = np.int64(0)
+        bad, is_query = np.int64(-1), False
         while first < last:
+            reads_strings = source.kind == STRINGS
+            if reads_strings and not begin_reading(parts.gate, parts.state, ENDED):
+                break
             end, bad, is_query, n, m = _code(source, first, last, coded, columns, counts)
+            if reads_strings:
+                end_reading(parts.gate)
             if end == first and bad == -1:  # one pair is too long
                 coded = _room(1 + _words_of(max(n, m)) + _BEHIND, n_pairs)
                 continue
@@ -344,23 +391,55 @@ def coded_first(align: Any) -> Any:
                     _first_pairs(coded, end - first), *others, _rows(columns, first, end),
                     counts[first:end],
                 )  # fmt: skip
-                if n_all == 0:
-                    all_ops = ops
-                else:
-                    if n_all + len(ops) > len(all_ops):
-                        all_ops = grown(all_ops[:n_all], 2 * (n_all + len(ops)))
-                    all_ops[n_all : n_all + len(ops)] = ops
+                share = len(ops) * parts.state[SHARE] // (end - first)
+                all_ops = _appended(all_ops, n_all, ops, min(share, _CALL_ROOM))
                 n_all += len(ops)
                 first = end
             if bad != -1:
                 break
-        if source.kind == STRINGS:  # which are given back next, with the GIL
-            prefetch_items(source.lists[0], last - source.begin, source.layout)
-            prefetch_items(source.lists[1], last - source.begin, source.layout)
-        return all_ops[:n_all], first, bad, is_query
+        return all_ops, n_all, first, bad, is_query
+
+    @driver
+    def run(source, parts, call, others, columns, counts):
+        """Align parts until none is left, there are many operations, or a pair is not for here.
+
+        Parameters
+        ----------
+        call
+            A number to be noted with these parts.
+
+        Returns
+        -------
+        The operations. The part with such a pair; or -1, if it is to be called again; or how many
+        parts there are.
+        """
+        n_parts = len(parts.found)
+        all_ops = np.empty(0, np.uint32)
+        n_all = np.int64(0)
+        atomic_add(parts.gate, N_ENTERED, 1)
+        while atomic_read(parts.state, ENDED) == 0:
+            part = fetch_add_at(parts.state, NEXT, 1)
+            if part >= n_parts:
+                break
+            first, last = parts.bounds[part, 0], parts.bounds[part, 1]
+            at = n_all
+            all_ops, n_all, end, bad, is_query = run_part(
+                source, parts, first, last, others, columns, counts, all_ops, n_all
+            )
+            found = parts.found[part]
+            found[BY_CALL], found[OPS_AT], found[N_OPS] = call, at, n_all - at
+            found[END], found[BAD_LETTER], found[IN_QUERY] = end, bad, is_query
+            if end == last:
+                part = np.int64(-1)
+            if part >= 0 or n_all >= _CALL_OPS:
+                atomic_add(parts.gate, N_WANTING, 1)
+                return all_ops[:n_all], part
+        atomic_add(parts.gate, N_LEFT, 1)
+        return all_ops[:n_all], n_parts
 
     if not numba.config.DISABLE_JIT:
-        run.py_func.__qualname__ = f"{align.py_func.__name__}_coded_first"
+        for function, name in ((run_part, "a_part"), (run, "coded_first")):
+            function.py_func.__qualname__ = f"{align.py_func.__name__}_{name}"
     return run
 
 
@@ -387,242 +466,3 @@ def code_one(letters, n_query, query_codes, ref_codes, as_bytes):
     if bad >= 0 and not is_query:
         bad += n_query
     return coded, bad
-
-
-# --- pairs of a call ---
-
-
-class StringPairs(NamedTuple):
-    """Pairs as lists, of str if they are to be read where they are."""
-
-    queries: list[Any]
-    refs: list[Any]
-    symbols: str
-    first_pair: int
-
-    @property
-    def n_pairs(self) -> int:
-        return len(self.queries)
-
-
-CpuPairs = PackedPairs | LetterPairs | StringPairs
-"""What the CPU aligns."""
-
-
-def cpu_pairs(queries: Any, refs: Any, symbols: str, first_pair: int) -> CpuPairs:
-    """Return the pairs of two sets of sequences.
-
-    Raises
-    ------
-    UsageError
-        As for :func:`mapper.align.pairs.batch_of`; for lists, when their parts are made.
-    """
-    check_symbols(symbols)
-    if _is_list(queries) and _is_list(refs):
-        pairs = StringPairs(
-            as_list(queries, "queries"), as_list(refs, "refs"), symbols, first_pair
-        )  # fmt: skip
-        check_numbers(len(pairs.queries), len(pairs.refs))
-        return pairs
-    return LetterPairs(batch_of(queries, refs, padded=False), symbols, first_pair)
-
-
-def _is_list(sequences: Any) -> bool:
-    """Return True unless sequences are a file, arrays, or a single one, which is refused later."""
-    if isinstance(sequences, (Path, str, bytes)):
-        return False
-    return not (isinstance(sequences, tuple) and any(isinstance(s, np.ndarray) for s in sequences))
-
-
-# --- parts of a call ---
-
-_SAMPLE = 64
-"""Pairs, or up to twice as many, whose lengths tell how many pairs a part should have."""
-
-
-def _lengths(pairs: CpuPairs, rows: slice) -> np.ndarray:
-    """Return the symbols of some pairs, int64; 1 for what is no sequence."""
-    if isinstance(pairs, StringPairs):
-        try:
-            sides = [
-                np.fromiter(map(len, of[rows]), np.int64) for of in (pairs.queries, pairs.refs)
-            ]
-        except TypeError:  # batch_of() has the message
-            return np.ones(len(pairs.queries[rows]), np.int64)
-        return sides[0] + sides[1]
-    if isinstance(pairs, LetterPairs):
-        b = pairs.batch
-        return b.query_end[rows] - b.query_start[rows] + b.ref_end[rows] - b.ref_start[rows]
-    return pairs.query_len[rows] + pairs.ref_len[rows]
-
-
-def _cut(pairs: CpuPairs, n_threads: int) -> tuple[list[tuple[int, int]], int]:
-    """Return the bounds of parts, and the symbols of all pairs, or about as many.
-
-    Where the lengths of a sample differ little, parts are cut by the number of pairs: to look at
-    all of a million takes longer than a sixteenth of the time to align short ones.
-    """
-    n = pairs.n_pairs
-    sample = _lengths(pairs, slice(0, n, max(n // _SAMPLE, 1)))
-    mean = int(sample.mean()) + 1 if n else 1
-    if n * mean <= AT_ONCE or sample.max() > 2 * mean:
-        lengths = _lengths(pairs, slice(0, n))
-        n_symbols = int(lengths.sum())
-        most = most_symbols(n, n_symbols / max(n, 1), n_threads)
-        return chunk_bounds(lengths, most, CHUNK_PAIRS), n_symbols
-    most = most_symbols(n, mean, n_threads)
-    bounds = []
-    first = 0
-    while first < n:
-        last = min(first + min(max(most(first) // mean, 1), CHUNK_PAIRS), n)
-        bounds.append((first, last))
-        first = last
-    return bounds, n * mean
-
-
-_NOWHERE = Source(
-    LETTERS, 0, (0, 0), (0, 0, 0, 0), (0, 0), Layout(*[0] * len(Layout._fields)),
-    PackedPairs(*[np.empty(0, np.uint64 if name.endswith("words") else np.uint8
-                           if name == "shift" else np.int64) for name in PackedPairs._fields]),
-    CodeTable(CODE_OF_ASCII, CODE_OF_ASCII, False),
-)  # fmt: skip
-
-
-def _in_order(batch: PairBatch) -> PairBatch:
-    """Return the arrays of a batch, or copies, whose items lie one behind another."""
-    kinds = (np.uint8, np.int64, np.int64) * 2
-    return PairBatch(*map(np.ascontiguousarray, batch, kinds))
-
-
-def _at_letters(source: Source, batch: PairBatch, begin: int) -> Source:
-    """Return the source of letters in arrays, which the caller keeps; pair `begin` is the first."""
-    q, q_start, q_end, r, r_start, r_end = map(address_of, batch)
-    return source._replace(
-        kind=LETTERS, begin=begin, letters=(q, r), bounds=(q_start, q_end, r_start, r_end)
-    )
-
-
-_FETCHED_PAIRS = 256
-"""In fewer, less time is spent with their objects than with asking for them."""
-
-
-def _fetch(pairs: StringPairs, first: int, last: int, of: Layout) -> None:
-    """Bring what counts the references to the strings of some pairs to this core's cache.
-
-    To slice a list writes to each of its objects while the GIL is held. Where these are in main
-    memory it takes three to ten times as long, and 16 threads wait for each other.
-    """
-    addresses = np.empty(2 * (last - first), np.int64)
-    n = note_items(id(pairs.queries), first, of, addresses[: last - first])
-    n += note_items(id(pairs.refs), first, of, addresses[n:])
-    prefetch_objects(addresses[:n])
-
-
-def run_pairs(
-    align: Any, others: tuple[Any, ...], pairs: CpuPairs, want_cigar: bool, threads: int | None
-) -> PairAlignments:
-    """Align all pairs: threads take parts of them, code and align them.
-
-    Parameters
-    ----------
-    align, others
-        A driver of :func:`coded_first`, and the other arguments of the one it is made of.
-
-    Raises
-    ------
-    InputFormatError
-        For a character that is no IUPAC nucleotide, unless `symbols` is ``bytes``.
-    UsageError
-        For what is no sequence, by its index in a list; for a list of names of files.
-    """
-    bounds, n_symbols = _cut(pairs, thread_count(threads))
-    symbols = "dna" if isinstance(pairs, PackedPairs) else pairs.symbols
-    first_pair = 0 if isinstance(pairs, PackedPairs) else pairs.first_pair
-    source = _NOWHERE._replace(table=CodeTable(*code_tables(symbols), symbols == "bytes"))
-    if isinstance(pairs, PackedPairs):
-        source = source._replace(kind=PACKED, packed=pairs)
-    elif isinstance(pairs, LetterPairs):
-        pairs = pairs._replace(batch=_in_order(pairs.batch))
-        source = _at_letters(source, pairs.batch, 0)
-
-    def aligned(
-        source: Source, of: CpuPairs, first: int, last: int, rows: tuple[Columns, np.ndarray]
-    ) -> tuple[np.ndarray, int]:
-        ops, end, bad, is_query = align(source, first, last, others, *rows)
-        if bad >= 0:
-            letter = letter_of(of, end - (0 if of is pairs else source.begin), bad, is_query)
-            side = "query" if is_query else "reference"
-            raise bad_letter(first_pair + end, letter, bad, side)
-        return ops, end
-
-    def work(
-        first: int, last: int, columns: Columns, counts: np.ndarray
-    ) -> Iterator[tuple[int, np.ndarray]]:
-        rows = columns, counts
-        if not isinstance(pairs, StringPairs):
-            yield first, aligned(source, pairs, first, last, rows)[0]
-            return
-        of = layout()
-        if of and last - first >= _FETCHED_PAIRS:
-            _fetch(pairs, first, last, of)
-        # Lists of this thread's own, which keep the strings.
-        lists = pairs.queries[first:last], pairs.refs[first:last]
-        if not len(lists[0]) == len(lists[1]) == last - first:
-            raise UsageError("a list of sequences was changed while they were aligned")
-        if of:
-            own = source._replace(
-                kind=STRINGS, begin=first, lists=(id(lists[0]), id(lists[1])), layout=of
-            )
-            ops, end = aligned(own, pairs, first, last, rows)
-            yield first, ops
-        else:
-            end = first
-        if end < last:  # there is a string that cannot be read in place
-            batch = _in_order(batch_of(lists[0][end - first :], lists[1][end - first :]))
-            joined = LetterPairs(batch, symbols, first_pair + end)
-            yield end, aligned(_at_letters(source, batch, end), joined, end, last, rows)[0]
-
-    try:
-        return run_parts(work, bounds, n_symbols, want_cigar, threads)
-    except (InputFormatError, UsageError) as error:
-        if isinstance(pairs, StringPairs):
-            _explain(pairs, error)
-        raise
-
-
-def _explain(pairs: StringPairs, error: MapperError) -> None:
-    """Raise the better error of lists, as that of a part knows neither index nor list."""
-    for side, sequences in (("queries", pairs.queries), ("refs", pairs.refs)):
-        if isinstance(error, UsageError):
-            bytes_of_each(sequences, side)
-        elif not (first := bytes_of(sequences[0], side, 0)).isalpha():
-            refuse_file_name(f"{side}[0]", first, "a sequence")
-
-
-def letter_of(pairs: CpuPairs, pair: int, pos: int, is_query: bool) -> int:
-    """Return a letter of a pair that is not packed."""
-    if isinstance(pairs, StringPairs):
-        side = pairs.queries if is_query else pairs.refs
-        return int(side[pair][pos]) if isinstance(side[pair], bytes) else ord(side[pair][pos])
-    assert isinstance(pairs, LetterPairs)
-    queries, query_start, _, refs, ref_start, _ = pairs.batch
-    letters, start = (queries, query_start) if is_query else (refs, ref_start)
-    return int(letters[start[pair] + pos])
-
-
-def packed_rows(pairs: CpuPairs, rows: np.ndarray) -> PackedPairs:
-    """Return some pairs, packed."""
-    if isinstance(pairs, PackedPairs):
-        return pairs._replace(
-            query_start=pairs.query_start[rows], query_len=pairs.query_len[rows],
-            ref_start=pairs.ref_start[rows], ref_len=pairs.ref_len[rows], shift=pairs.shift[rows],
-        )  # fmt: skip
-    queries: list[Any]
-    refs: list[Any]
-    if isinstance(pairs, StringPairs):
-        queries, refs = [pairs.queries[i] for i in rows], [pairs.refs[i] for i in rows]
-    else:
-        batch = pairs.batch
-        queries = [batch.queries[batch.query_start[i] : batch.query_end[i]] for i in rows]
-        refs = [batch.refs[batch.ref_start[i] : batch.ref_end[i]] for i in rows]
-    return pack_pairs(batch_of(queries, refs), pairs.symbols)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
-from mapper.align.coding import CpuPairs, LetterPairs, cpu_pairs
+from mapper.align.coding import LetterPairs
 from mapper.align.packing import (
     PackedPairs,
     check_columns,
@@ -26,6 +26,7 @@ from mapper.align.packing import (
     pack_pairs,
 )
 from mapper.align.pairs import PairBatch, Sequences, batch_of, checked_batch
+from mapper.align.parts import CpuPairs, cpu_pairs
 from mapper.align.result import Columns, PairAlignments, new_columns
 from mapper.align.threads import chunk_bounds, thread_count
 from mapper.cuda.devices import AUTO, CPU, DeviceChoice, check_device_name, choose_device

@@ -184,7 +184,7 @@ def sequence_set(
 
 def as_list(sequences: Any, side: str) -> list[Any]:
     """Return sequences as a list; raise UsageError for what has no items, or none in order."""
-    if isinstance(sequences, list):
+    if type(sequences) is list:
         return sequences
     if isinstance(sequences, Mapping):
         raise UsageError(f"{side}: a dict is no list of sequences; give list(d.values())")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from contextvars import copy_context
 from typing import TypeVar
 
 import numpy as np
@@ -32,11 +33,6 @@ _LEAST_CHUNKS = 64
 AT_ONCE = 1 << 14
 """Symbols of so few pairs that starting a thread takes longer; others go to threads, be it one,
 where no signal meets compiled code (:func:`mapper.parallel.pool.dedicated_thread`)."""
-
-Work = Callable[[int, int, Columns, np.ndarray], Iterable[tuple[int, np.ndarray]]]
-"""Aligns pairs first:last, fills their rows of columns and of numbers of operations, which
-:func:`clear_rows` has not cleared yet, and yields the operations, in pieces, each with the first
-pair of the piece."""
 
 Driver = Callable[[int, int, Columns, np.ndarray], np.ndarray]
 """Aligns pairs first:last, fills their rows of columns and counts, returns operations."""
@@ -120,85 +116,89 @@ def run_chunks(
     lengths
         Symbols of each pair, int64.
     """
-
-    def work(
-        first: int, last: int, columns: Columns, counts: np.ndarray
-    ) -> Iterator[tuple[int, np.ndarray]]:
-        clear_rows(columns.rows(first, last), counts[first:last])
-        yield first, driver(first, last, columns, counts)
-
     n_symbols = int(lengths.sum())
-    most = most_symbols(len(lengths), n_symbols / max(len(lengths), 1), thread_count(threads))
+    n_pairs, n_threads = len(lengths), thread_count(threads)
+    most = most_symbols(n_pairs, n_symbols / max(n_pairs, 1), n_threads)
     bounds = chunk_bounds(lengths, most, CHUNK_PAIRS)
-    return run_parts(work, bounds, n_symbols, want_cigar, threads)
-
-
-def run_parts(
-    work: Work, bounds: Sequence[tuple[int, int]], n_symbols: int, want_cigar: bool,
-    threads: int | None,
-) -> PairAlignments:  # fmt: skip
-    """Align all pairs, part by part.
-
-    Parameters
-    ----------
-    bounds
-        Of the parts, in order.
-    n_symbols
-        Of all pairs.
-
-    Raises
-    ------
-    What `work` raises, for the first of the parts if it does so for several.
-    """
-    n_pairs = bounds[-1][1] if bounds else 0
     # Each thread fills rows of its own: the first access to new memory takes longest.
     columns = empty_columns(n_pairs)
     offsets = np.empty(n_pairs + 1, np.int64)
     offsets[0] = 0
-    done: dict[int, np.ndarray] = {}  # operations of a piece, by its first pair
+    done: dict[int, np.ndarray] = {}  # operations of a chunk, by its first pair
 
-    def work_on(part: tuple[int, int]) -> None:
-        done.update(work(*part, columns, offsets[1:]))
+    def work(chunk: tuple[int, int]) -> None:
+        first, last = chunk
+        clear_rows(columns.rows(first, last), offsets[1 + first : 1 + last])
+        done[first] = driver(first, last, columns, offsets[1:])
 
-    n_threads = thread_count(threads)
     if len(bounds) < 2 and n_symbols <= AT_ONCE:
-        for part in bounds:
-            work_on(part)
+        for chunk in bounds:
+            work(chunk)
     else:
-        _in_threads(work_on, bounds, n_threads)
+        _take_chunks(work, bounds, n_threads)
     if not want_cigar:
         return PairAlignments(*columns, None, None)
-    return PairAlignments(*columns, offsets, _joined(done, offsets, n_threads))
+    return PairAlignments(*columns, offsets, join_operations(done, offsets, n_threads))
 
 
-def _in_threads(
-    work: Callable[[tuple[int, int]], None], parts: Sequence[tuple[int, int]], n_threads: int
+def _take_chunks(
+    work: Callable[[tuple[int, int]], None], chunks: Sequence[tuple[int, int]], n_threads: int
 ) -> None:
-    """Call a function for each part, in threads that take one part after the other.
+    """Call a function for each chunk, in threads that take one chunk after the other.
 
     No thread hands out work, or holds a lock while it takes some: with many threads, to wait for
     another one, or for the GIL, takes longer than Python's part of the work.
+
+    Raises
+    ------
+    What `work` raises, for the first of the chunks if it does so for several.
     """
-    remaining = iter(parts)
+    remaining = iter(chunks)
     errors: dict[tuple[int, int], BaseException] = {}
     ended = False
 
     def work_on(_: int) -> None:
         nonlocal ended
-        while not ended and (part := next(remaining, None)) is not None:
+        while not ended and (chunk := next(remaining, None)) is not None:
             try:
-                work(part)
+                work(chunk)
             except BaseException as error:
-                errors[part] = error
+                errors[chunk] = error
                 ended = True
 
-    with leased_pool(n_threads) as pool:
-        try:
-            map_in_threads(work_on, range(n_threads), n_threads, pool=pool)
-        finally:
-            ended = True
+    def end() -> None:
+        nonlocal ended
+        ended = True
+
+    call_in_threads(work_on, n_threads, n_threads, end)
     if errors:
         raise errors[min(errors)]
+
+
+def call_in_threads(
+    work: Callable[[int], None], n: int, n_threads: int, end: Callable[[], None],
+    meanwhile: Callable[[], None] | None = None,
+) -> None:  # fmt: skip
+    """Call a function with 0 to n - 1, each in another one of a pool of `n_threads` threads.
+
+    Parameters
+    ----------
+    end
+        Tells the calls to end; after a signal, or where a thread cannot be started.
+    meanwhile
+        Is called by this thread, and may return before they have ended.
+    """
+    context = copy_context()
+    with leased_pool(n_threads) as pool:
+        try:
+            calls = [pool.submit(context.copy().run, work, i) for i in range(n)]
+            if meanwhile:
+                meanwhile()
+            for call in calls:
+                call.result()
+        except BaseException:
+            end()
+            raise
 
 
 @core
@@ -239,8 +239,16 @@ _JOINED_AT_ONCE = 1 << 18
 """Operations that one thread copies; more are copied by all."""
 
 
-def _joined(done: dict[int, np.ndarray], offsets: np.ndarray, n_threads: int) -> np.ndarray:
-    """Return all operations as one array; `offsets` has the number of each pair's behind it."""
+def join_operations(done: dict[int, np.ndarray], offsets: np.ndarray, n_threads: int) -> np.ndarray:
+    """Return all operations as one array, and make `offsets` its bounds.
+
+    Parameters
+    ----------
+    done
+        Operations of some pairs, in order, by the first of these pairs.
+    offsets
+        int64, one more than there are pairs: the number of operations of each pair behind its item.
+    """
     firsts = sorted(done)
     ops = [done[first] for first in firsts]
     pieces = np.array([address_of(some) for some in ops], np.int64)

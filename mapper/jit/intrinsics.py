@@ -7,7 +7,9 @@ overloads below.
 
 from __future__ import annotations
 
+import platform
 import threading
+import time
 
 import numpy as np
 from llvmlite import ir
@@ -74,9 +76,10 @@ def _fetch_add_at_compiled(counts, at, value):
 
 # --- atomic operations that order memory: for queues between threads of the CPU ---
 
-# What a thread wrote before it changed a number is seen by the thread that reads the change. The
-# counters above order nothing, which is all that a list needs, and cheaper on a GPU. Where the JIT
-# is off, one thread at a time uses the Python bodies.
+# What a thread wrote before it changed a number is seen by the thread that reads the change, and
+# all threads see the changes in one order. The counters above order nothing, which is all that a
+# list needs, and cheaper on a GPU. Where the JIT is off, one thread at a time uses the Python
+# bodies.
 
 
 def atomic_add(numbers, at, n):
@@ -87,7 +90,7 @@ def atomic_add(numbers, at, n):
 
 
 def atomic_read(numbers, at):
-    """Return an item of an int64 array, with acquire semantics."""
+    """Return an item of an int64 array."""
     return int(numbers[at])
 
 
@@ -103,7 +106,7 @@ def atomic_replace(numbers, at, expected, value):
 def _add_ordered(typingctx, numbers, at, n):
     def codegen(context, builder, signature, args):
         item = _item(context, builder, signature.args[0], args[0], args[1])
-        return builder.atomic_rmw("add", item, args[2], "acq_rel")
+        return builder.atomic_rmw("add", item, args[2], "seq_cst")
 
     return types.int64(numbers, types.int64, types.int64), codegen
 
@@ -122,7 +125,7 @@ def _replace(typingctx, numbers, at, expected, value):
 def _read(typingctx, numbers, at):
     def codegen(context, builder, signature, args):
         item = _item(context, builder, signature.args[0], args[0], args[1])
-        return builder.load_atomic(item, "acquire", 8)
+        return builder.load_atomic(item, "seq_cst", 8)
 
     return types.int64(numbers, types.int64), codegen
 
@@ -140,6 +143,48 @@ def _atomic_replace_compiled(numbers, at, expected, value):
 @overload(atomic_read, inline="always")
 def _atomic_read_compiled(numbers, at):
     return lambda numbers, at: _read(numbers, at)
+
+
+def pause():
+    """Let the CPU wait some 50 ns: for loops that wait for a change by another thread."""
+
+
+@intrinsic
+def _pause(typingctx):
+    def codegen(context, builder, signature, args):
+        if platform.machine() in ("x86_64", "AMD64"):
+            kind = ir.FunctionType(ir.VoidType(), [])
+            builder.call(builder.module.declare_intrinsic("llvm.x86.sse2.pause", (), kind), [])
+        return context.get_dummy_value()
+
+    return types.none(), codegen
+
+
+@overload(pause, inline="always")
+def _pause_compiled():
+    return lambda: _pause()
+
+
+def nap(microseconds):
+    """Let the thread sleep; it keeps the GIL if it has it."""
+    time.sleep(1e-6 * microseconds)
+
+
+@intrinsic
+def _nap(typingctx, microseconds):
+    def codegen(context, builder, signature, args):
+        number = ir.IntType(32)
+        kind = ir.FunctionType(number, [number])
+        usleep = cgutils.get_or_insert_function(builder.module, kind, "usleep")  # the C library's
+        builder.call(usleep, [builder.trunc(args[0], number)])
+        return context.get_dummy_value()
+
+    return types.none(types.int64), codegen
+
+
+@overload(nap, inline="always")
+def _nap_compiled(microseconds):
+    return lambda microseconds: _nap(microseconds)
 
 
 # --- bits of words ---
@@ -311,42 +356,21 @@ def prefetch(array, item):
     """
 
 
-def prefetch_to_l2(array, item):
-    """Load the cache line as :func:`prefetch`, but not to the first-level cache.
+@intrinsic
+def _prefetch(typingctx, array, item):
+    def codegen(context, builder, signature, args):
+        made = context.make_array(signature.args[0])(context, builder, args[0])
+        address = builder.bitcast(builder.gep(made.data, [args[1]]), cgutils.voidptr_t)
+        number = ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, number, number, number])
+        function = builder.module.declare_intrinsic("llvm.prefetch", [cgutils.voidptr_t], kind)
+        # To be read (0), kept in all caches (3), data (1).
+        builder.call(function, [address, number(0), number(3), number(1)])
+        return context.get_dummy_value()
 
-    For thousands of lines at a time: an AMD CPU (Zen 4) drops many of those for the first level,
-    and fewer of these (``benchmarks/results/align_cpu_wfa2.md``).
-    """
-
-
-def _prefetch_of(locality):
-    """Return the intrinsic that loads a line to all caches (3), or to all but the first (2)."""
-
-    @intrinsic
-    def load(typingctx, array, item):
-        def codegen(context, builder, signature, args):
-            made = context.make_array(signature.args[0])(context, builder, args[0])
-            address = builder.bitcast(builder.gep(made.data, [args[1]]), cgutils.voidptr_t)
-            number = ir.IntType(32)
-            kind = ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, number, number, number])
-            function = builder.module.declare_intrinsic("llvm.prefetch", [cgutils.voidptr_t], kind)
-            # To be read (0), data (1).
-            builder.call(function, [address, number(0), number(locality), number(1)])
-            return context.get_dummy_value()
-
-        return types.none(array, types.int64), codegen
-
-    return load
-
-
-_prefetch, _prefetch_to_l2 = _prefetch_of(3), _prefetch_of(2)
+    return types.none(array, types.int64), codegen
 
 
 @overload(prefetch, inline="always")
 def _prefetch_compiled(array, item):
     return lambda array, item: _prefetch(array, item)
-
-
-@overload(prefetch_to_l2, inline="always")
-def _prefetch_to_l2_compiled(array, item):
-    return lambda array, item: _prefetch_to_l2(array, item)

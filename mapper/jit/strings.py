@@ -2,15 +2,16 @@
 
 Joining a list of strings and encoding it takes the GIL for as long as it takes one thread to align
 short pairs. CPython keeps the letters of an ASCII string behind its object, and neither moves nor
-changes: compiled code can find and read them without the GIL, as long as the strings are kept.
-How the object looks is found by looking at some strings, once; where it is not as expected, strings
-are joined.
+changes: compiled code of any thread can find and read them, as long as the strings are kept
+(:func:`keep_strings`). How the object looks is found by looking at some strings, once; where it is
+not as expected, strings are joined.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
+import sys
 from typing import Any, NamedTuple
 
 import numba
@@ -18,7 +19,7 @@ import numpy as np
 
 from mapper.jit.accelerate import brief, core, driver, step
 from mapper.jit.addresses import bytes_at, word_at
-from mapper.jit.intrinsics import prefetch_to_l2
+from mapper.jit.intrinsics import atomic_add, atomic_read, nap, pause, prefetch
 
 
 class Layout(NamedTuple):
@@ -55,9 +56,10 @@ def _word(of: object, at: int, kind: Any) -> int:
 def layout() -> Layout | None:
     """Return how this Python's lists and strings look.
 
-    None if they are not as expected, or the JIT is off, which reads them.
+    None if they are not as expected, or the JIT is off, which reads them, or Python has no GIL,
+    with which they are kept.
     """
-    if numba.config.DISABLE_JIT:
+    if numba.config.DISABLE_JIT or not getattr(sys, "_is_gil_enabled", lambda: True)():
         return None
     items_at = list.__basicsize__ - 2 * _WORD_BYTES  # then the room for items
     length_at = object.__basicsize__
@@ -89,13 +91,19 @@ def layout() -> Layout | None:
 
 
 @core
+def n_items(strings, of):
+    """Return the number of items of a list, by its address; in a turn as :func:`ascii_place`."""
+    return word_at(strings + of.items_at - _WORD_BYTES)
+
+
+@core
 def ascii_place(strings, i, of):
     """Return address and length of the letters of string i, or a length of -1 if it has none.
 
-    `strings` is the address of a list that no other thread knows, and `of` its :class:`Layout`. A
-    string of ASCII has such an address. The GIL is not needed; not without the JIT.
+    `strings` is the address of a list, `of` its :class:`Layout`, and i less than :func:`n_items`.
+    In a turn of a thread that keeps the GIL; not without the JIT.
     """
-    string = word_at(word_at(strings + of.items_at) + 8 * i)
+    string = word_at(word_at(strings + of.items_at) + _WORD_BYTES * i)
     if word_at(string + of.type_at) != of.type:  # other objects may end before the state
         return np.int64(0), np.int64(-1)
     if word_at(string + of.state_at) & of.state_bits != of.state_bits:
@@ -103,39 +111,141 @@ def ascii_place(strings, i, of):
     return string + of.letters_at, word_at(string + of.length_at)
 
 
-@brief
-def note_items(strings, first, of, addresses):
-    """Write the addresses of items of a list, from item `first` on; return how many.
-
-    `strings` is the address of the list and `of` its :class:`Layout`. The GIL is held, so that no
-    other thread changes the list meanwhile. The objects may be gone as soon as it is not.
-    """
-    items = word_at(strings + of.items_at)
-    n = min(len(addresses), word_at(strings + of.items_at - _WORD_BYTES) - first)
-    for i in range(n):
-        addresses[i] = word_at(items + 8 * (first + i))
-    return max(n, 0)
+_LINE = 64
+_FIRST_LINES = 4
 
 
-_TIMES = 2
-"""An AMD CPU drops some of so many prefetches: the second time most of the lines are there."""
+@core
+def prefetch_item(strings, i, of):
+    """Load the first cache lines of item i of a list, for :func:`ascii_place`."""
+    string = word_at(word_at(strings + of.items_at) + _WORD_BYTES * i)
+    for line in range(_FIRST_LINES):
+        prefetch(bytes_at(string + _LINE * line, 1), 0)
 
 
-@driver
-def prefetch_objects(addresses):
-    """Load the cache lines of the objects' numbers of references; they may be gone."""
-    for _ in range(_TIMES):
-        for i in range(len(addresses)):
-            prefetch_to_l2(bytes_at(addresses[i], 1), 0)
+# --- reading while another thread keeps the GIL ---
+
+# The objects of a list may be gone as soon as any Python code runs. To keep each of them, which
+# needs the GIL, takes 16 threads as long as aligning short pairs. So the thread that waits for the
+# others keeps the GIL, and no Python code runs: in turns as long as those of threads that run
+# Python (sys.getswitchinterval). The others read in its turns only.
+
+N_GATE = 7
+IS_OPEN, N_READING, N_READ, N_ASKING, N_ENTERED, N_LEFT, N_WANTING = range(N_GATE)
+"""Items of a gate, int64: 1 in a turn; threads that read now; how often was read; threads that wait
+for a turn; that have entered compiled code; left it for good; left it as they need the GIL."""
+
+_PAUSES = 400
+"""In which a short break between two turns is over."""
+
+_NAP = 30
+"""Microseconds that a thread sleeps, at least: the system adds about 50."""
+
+_LONGEST_NAP = 1000
+"""To wake takes more time than to look at the gate: each nap is a little longer than the last."""
+
+_LONGEST_TURN = 0.05
+"""Seconds in which no signal is seen, whatever the switch interval."""
+
+
+def new_gate() -> np.ndarray:
+    """Return the gate of a thread that keeps strings for others."""
+    return np.zeros(N_GATE, np.int64)
 
 
 @step
-def prefetch_items(strings, n, of):
-    """Load the cache lines of the numbers of references of the first n objects of a list.
+def begin_reading(gate, ended, at):
+    """Wait for a turn, without the GIL; return False if item `at` of `ended` is not 0 before.
 
-    `strings` is the address of a list that no other thread knows.
+    :func:`end_reading` is to be called within a fraction of a millisecond.
     """
-    items = word_at(strings + of.items_at)
-    for _ in range(_TIMES):
-        for i in range(n):
-            prefetch_to_l2(bytes_at(word_at(items + 8 * i), 1), 0)
+    n_waits = 0
+    while True:
+        atomic_add(gate, N_READING, 1)
+        is_turn = atomic_read(gate, IS_OPEN) != 0
+        if is_turn:
+            atomic_add(gate, N_READ, 1)
+            break
+        atomic_add(gate, N_READING, -1)
+        if atomic_read(ended, at) != 0:
+            break
+        if n_waits == 0:
+            atomic_add(gate, N_ASKING, 1)
+        n_waits += 1
+        if n_waits < _PAUSES:
+            pause()
+        else:
+            nap(_NAP)
+    if n_waits > 0:
+        atomic_add(gate, N_ASKING, -1)
+    return is_turn
+
+
+@core
+def end_reading(gate):
+    """Read no string any more."""
+    atomic_add(gate, N_READING, -1)
+
+
+@brief
+def count_in_gate(gate, item, n):
+    """Add n to an item of a gate."""
+    atomic_add(gate, item, n)
+
+
+@core
+def _longer(microseconds):
+    return min(microseconds + (microseconds >> 2), np.int64(_LONGEST_NAP))
+
+
+@brief
+def _take_turn(gate, n_threads, nap_before, microseconds):
+    """Keep the GIL and let others read, until some need the GIL or all have left.
+
+    `nap_before` is the length of the last nap; returns that of the last one now.
+    """
+    atomic_add(gate, IS_OPEN, 1)
+    while microseconds > 0:
+        if atomic_read(gate, N_LEFT) >= n_threads or atomic_read(gate, N_WANTING) > 0:
+            break
+        nap_before = _longer(nap_before)
+        nap(nap_before)
+        microseconds -= nap_before
+    atomic_add(gate, IS_OPEN, -1)
+    while atomic_read(gate, N_READING) > 0:
+        pause()
+    return nap_before
+
+
+@driver
+def _await_readers(gate, n_threads, n_entered, microseconds):
+    """Wait, without the GIL, for all to have left, or for one to ask for a turn.
+
+    And for `n_entered` to have entered, and all that need the GIL to have got it.
+    """
+    nap_before = np.int64(_NAP)
+    while microseconds > 0:
+        if atomic_read(gate, N_LEFT) >= n_threads:
+            break
+        may_begin = atomic_read(gate, N_WANTING) == 0 and atomic_read(gate, N_ENTERED) >= n_entered
+        if may_begin and atomic_read(gate, N_ASKING) > 0:
+            break
+        nap(nap_before)
+        microseconds -= nap_before
+        nap_before = _longer(nap_before)
+
+
+def keep_strings(gate: np.ndarray, n_threads: int) -> None:
+    """Keep the GIL in turns, in which `n_threads` others read strings, until these have left.
+
+    They count themselves in the gate when they enter and leave compiled code, before they need the
+    GIL; :func:`count_in_gate` does so for those that an error has ended.
+    """
+    turn = int(1e6 * min(sys.getswitchinterval(), _LONGEST_TURN)) + 1
+    nap_before = _NAP
+    _await_readers(gate, n_threads, n_threads, turn)  # they need the GIL to enter
+    while gate[N_LEFT] < n_threads:
+        n_read = int(gate[N_READ])
+        nap_before = _take_turn(gate, n_threads, nap_before, turn)
+        if n_read == gate[N_READ] or gate[N_WANTING]:
+            _await_readers(gate, n_threads, 0, turn)

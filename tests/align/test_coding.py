@@ -5,18 +5,27 @@ from __future__ import annotations
 import ctypes
 import mmap
 import random
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import numba
 import numpy as np
 import pytest
 
 from mapper import edit_distance, packed_pairs
-from mapper.align import coding
-from mapper.align.coding import Source, cpu_pairs, run_pairs
+from mapper.align import coding, parts
+from mapper.align.coding import Parts, Source
 from mapper.align.matches import FENCED, PLAIN, QUERY_FENCE, REF_FENCE
+from mapper.align.parts import CpuPairs, cpu_pairs, run_pairs
 from mapper.align.result import PairAlignments
 from mapper.errors import InputFormatError, UsageError
+from mapper.jit.strings import N_LEFT, count_in_gate, keep_strings
+from mapper.parallel import pool
 
+only_compiled = pytest.mark.skipif(
+    numba.config.DISABLE_JIT, reason="compiled code reads strings where they are"
+)
 LENGTHS = [0, 1, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 150]
 
 
@@ -30,22 +39,29 @@ def flat(sequences: list[str]) -> tuple[np.ndarray, np.ndarray]:
     return np.frombuffer("".join(sequences).encode(), np.uint8), offsets
 
 
-def codes(pairs: coding.CpuPairs) -> list[tuple[list[int], list[int], int]]:
+def codes(pairs: CpuPairs) -> list[tuple[list[int], list[int], int]]:
     """Return the codes of query and reference, with what follows them, and the shift."""
     found = []
 
-    def align(source: Source, first: int, last: int, others: object, *rows: object) -> object:
+    def align(source: Source, of: Parts, call: int, others: object, *rows: object) -> object:
+        if of.state[coding.ENDED] or (part := int(of.state[coding.NEXT])) == len(of.found):
+            count_in_gate(of.gate, N_LEFT, 1)
+            return np.empty(0, np.uint32), len(of.found)
+        of.state[coding.NEXT] += 1
+        first, last = of.bounds[part]
         assert first == len(found)
         coded = coding._room(1 << 12, last - first)
         end, bad, is_query, _, _ = coding._code(source, first, last, coded, *rows)
-        assert end == last
-        for i in range(coded.n_pairs):
+        for i in range(end - first):
             sides = []
             for words, start, length in (coded[:3], coded[3:6]):
                 at = 8 * int(start[i])
                 sides.append(words.view(np.uint8)[at : at + int(length[i]) + 1].tolist())
             found.append((sides[0], sides[1], int(coded.shift[i])))
-        return np.empty(0, np.uint32), end, bad, is_query
+        of.found[part] = call, 0, 0, end, bad, is_query
+        if end < last:  # without the JIT strings are joined, and come as letters
+            return np.empty(0, np.uint32), part
+        return align(source, of, call, others, *rows)
 
     run_pairs(align, (), pairs, False, 1)
     return found
@@ -110,7 +126,7 @@ def same(a: PairAlignments, b: PairAlignments) -> bool:
 def test_lists_of_all_kinds_are_aligned_alike(
     threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(coding, "CHUNK_PAIRS", 4)
+    monkeypatch.setattr(parts, "CHUNK_PAIRS", 4)
     queries, refs = strings(1), strings(2)
 
     class Name(str):
@@ -151,7 +167,7 @@ def test_pairs_of_very_unequal_lengths_are_coded_in_pieces(threads: int) -> None
 
 @pytest.mark.parametrize("bad", ["é", "\ud800"])
 def test_a_string_that_is_not_ascii_is_refused(bad: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coding, "CHUNK_PAIRS", 4)
+    monkeypatch.setattr(parts, "CHUNK_PAIRS", 4)
     with pytest.raises(UsageError, match=r"refs\[8\]: .* is not ASCII"):
         edit_distance(["A"] * 9, [*["A"] * 8, bad], device="cpu")
     with pytest.raises(UsageError, match=r"refs\[8\]: 3 is no sequence"):
@@ -159,7 +175,7 @@ def test_a_string_that_is_not_ascii_is_refused(bad: str, monkeypatch: pytest.Mon
 
 
 def test_a_bad_letter_is_named_with_its_pair(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coding, "CHUNK_PAIRS", 4)
+    monkeypatch.setattr(parts, "CHUNK_PAIRS", 4)
     queries, refs = ["ACGT"] * 9, [*["ACGT"] * 7, "ACGTACGTA!", "ACGT"]
     for given in ((queries, refs), (flat(queries), flat(refs))):
         with pytest.raises(
@@ -168,13 +184,78 @@ def test_a_bad_letter_is_named_with_its_pair(monkeypatch: pytest.MonkeyPatch) ->
             edit_distance(*given, first_pair=100, device="cpu", threads=2)
 
 
+@only_compiled
 def test_a_list_that_becomes_shorter_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Shrinking(list[str]):
-        def __getitem__(self, rows: Any) -> Any:
-            found = super().__getitem__(rows)
-            del self[1000:]
-            return found
+    queries, refs = ["A" * 20] * 3000, ["A" * 20] * 3000
 
-    monkeypatch.setattr(coding, "CHUNK_PAIRS", 1000)
+    def keep_fewer(gate: np.ndarray, n_threads: int) -> None:
+        del refs[1000:]
+        keep_strings(gate, n_threads)
+
+    monkeypatch.setattr(parts, "CHUNK_PAIRS", 1000)
+    monkeypatch.setattr(parts, "keep_strings", keep_fewer)
     with pytest.raises(UsageError, match="was changed while they were aligned"):
-        edit_distance(["A" * 20] * 3000, Shrinking(["A" * 20] * 3000), device="cpu", threads=2)
+        edit_distance(queries, refs, device="cpu", threads=2)
+
+
+@only_compiled
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_another_thread_may_change_the_lists_meanwhile(threads: int) -> None:
+    rng = random.Random(3)
+    made = ["".join(rng.choices("ACGT", k=90)) for _ in range(40_000)]
+    queries, refs = list(made), [text[:40] + text[41:] for text in made]
+    expected = edit_distance(flat(queries), flat(refs), cigar=True, device="cpu", threads=2)
+    done: list[bool] = []
+    n_changes = 0
+
+    def change() -> None:
+        nonlocal n_changes
+        while not done:
+            for side in (queries, refs):
+                i = rng.randrange(len(side))
+                side[i] = side[i][:1] + side[i][1:]  # the old one is freed, and written over
+            n_changes += 1
+
+    changing = threading.Thread(target=change)
+    changing.start()
+    try:
+        for _ in range(5):
+            n_before = n_changes
+            given = edit_distance(queries, refs, cigar=True, device="cpu", threads=threads)
+            assert same(given, expected)
+            assert n_changes > n_before
+    finally:
+        done.append(True)
+        changing.join()
+
+
+@only_compiled
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
+def test_a_signal_or_error_while_threads_align_ends_them(
+    error: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(gate: np.ndarray, n_threads: int) -> None:
+        raise error
+
+    queries = ["ACGT" * 20] * 30_000
+    with monkeypatch.context() as patch, pytest.raises(error):
+        patch.setattr(parts, "keep_strings", stop)
+        edit_distance(queries, queries, device="cpu", threads=3)
+    assert not edit_distance(queries, queries, device="cpu", threads=3).score.any()
+
+
+def test_a_thread_that_cannot_be_started_is_an_error_and_ends_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Pool(ThreadPoolExecutor):
+        def submit(self, *args: Any, **options: Any) -> Any:
+            if self._threads:
+                raise RuntimeError("can't start new thread")
+            return super().submit(*args, **options)
+
+    monkeypatch.setattr(pool, "ThreadPoolExecutor", Pool)
+    monkeypatch.setattr(pool, "_UNUSED", {})
+    queries = ["ACGT" * 20] * 30_000
+    for given in (queries, flat(queries)):
+        with pytest.raises(RuntimeError, match="can't start"):
+            edit_distance(given, given, device="cpu", threads=2)

@@ -3,14 +3,32 @@
 from __future__ import annotations
 
 import ctypes
-import mmap
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numba
 import numpy as np
 import pytest
 
 from mapper.jit.accelerate import driver
-from mapper.jit.strings import ascii_place, layout, note_items, prefetch_objects
+from mapper.jit.intrinsics import atomic_add, atomic_read
+from mapper.jit.strings import (
+    IS_OPEN,
+    N_ASKING,
+    N_ENTERED,
+    N_LEFT,
+    N_READ,
+    N_READING,
+    N_WANTING,
+    ascii_place,
+    begin_reading,
+    count_in_gate,
+    end_reading,
+    keep_strings,
+    layout,
+    n_items,
+    new_gate,
+)
 
 pytestmark = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="compiled code reads the strings")
 
@@ -53,18 +71,75 @@ def test_places_are_those_of_the_strings_of_a_list() -> None:
     assert found[:, 1].tolist() == [len(text) for text in strings]
 
 
-@pytest.mark.parametrize(("first", "room", "n"), [(0, 4, 4), (3, 50, 47), (50, 4, 0), (60, 4, 0)])
-def test_items_are_noted_to_the_end_of_the_list(first: int, room: int, n: int) -> None:
-    strings = [f"{i}" * i for i in range(50)]
-    addresses = np.full(room, -1, np.int64)
-    assert note_items(id(strings), first, layout(), addresses) == n
-    assert addresses.tolist() == [*map(id, strings[first : first + n])] + [-1] * (room - n)
+def test_items_are_counted_as_the_list_changes() -> None:
+    strings = ["A", "C"]
+    for change in (lambda: None, strings.pop, lambda: strings.extend("GT"), strings.clear):
+        change()
+        assert int(count(id(strings), layout())) == len(strings)
 
 
-def test_objects_that_are_gone_may_be_asked_for() -> None:
-    mapped = mmap.mmap(-1, 1 << 20)
-    letters = np.frombuffer(mapped, np.uint8)
-    addresses = letters.ctypes.data + np.arange(0, 1 << 20, 4096)
-    del letters
-    mapped.close()
-    prefetch_objects(np.append(addresses, [0, 1, -1]))
+@driver
+def count(strings, of):
+    return n_items(strings, of)
+
+
+@driver
+def read_in_turns(gate, ended, n, seen):
+    """Read n times, and note when there was no turn, or another one than at first."""
+    atomic_add(gate, N_ENTERED, 1)
+    for _ in range(n):
+        if not begin_reading(gate, ended, 0):
+            seen[1] += 1
+            break
+        for _ in range(1000):
+            seen[0] += atomic_read(gate, N_READING) < 1
+        end_reading(gate)
+    atomic_add(gate, N_LEFT, 1)
+
+
+def test_strings_are_read_in_turns_while_no_python_code_runs() -> None:
+    gate, seen, done = new_gate(), np.zeros((3, 2), np.int64), []
+    read_in_turns(new_gate(), np.ones(1, np.int64), 1, np.zeros(2, np.int64))  # compiles
+    ran_in_turn = 0
+    with ThreadPoolExecutor(4) as pool:
+        for row in seen:
+            pool.submit(read_in_turns, gate, np.zeros(1, np.int64), 20_000, row)
+
+        def other_python() -> int:  # runs between turns only
+            return sum(int(gate[IS_OPEN]) for _ in iter(lambda: len(done), 1))
+
+        other = pool.submit(other_python)
+        keep_strings(gate, 3)
+        done.append(True)
+        ran_in_turn = other.result()
+    assert ran_in_turn == 0
+    assert not seen.any()
+    assert gate[N_READ] == 60_000
+    assert gate[[IS_OPEN, N_READING, N_ASKING, N_WANTING]].tolist() == [0, 0, 0, 0]
+
+
+def test_who_waits_for_a_turn_is_told_to_end() -> None:
+    gate, ended, seen = new_gate(), np.zeros(1, np.int64), np.zeros(2, np.int64)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(read_in_turns, gate, ended, 5, seen)
+        while not gate[N_ASKING]:
+            assert not waiting.done()
+        ended[0] = 1
+        waiting.result(60)
+    assert seen.tolist() == [0, 1]
+    assert gate[[N_READING, N_READ, N_ASKING, N_LEFT]].tolist() == [0, 0, 0, 1]
+
+
+def test_who_needs_the_gil_gets_it_at_once() -> None:
+    gate = new_gate()
+    gate[N_ENTERED] = gate[N_ASKING] = 1
+
+    def leave() -> None:
+        count_in_gate(gate, N_WANTING, -1)
+        count_in_gate(gate, N_LEFT, 1)
+
+    gate[N_WANTING] = 1
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(time.sleep, 0.01).add_done_callback(lambda _: leave())
+        keep_strings(gate, 1)
+    assert gate[[N_WANTING, N_LEFT]].tolist() == [0, 1]

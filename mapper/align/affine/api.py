@@ -14,9 +14,9 @@ from mapper.align.affine.extension import NO_X_DROP, align_one_extension, extend
 from mapper.align.affine.low_memory import Problem, with_long_paths
 from mapper.align.affine.two_piece import align_two_piece, align_two_strings, check_two_piece
 from mapper.align.affine.wavefront import AffinePenalties, Band
-from mapper.align.coding import CpuPairs, run_pairs
 from mapper.align.dispatch import PairInput, align_pairs
 from mapper.align.pairs import MAX_LENGTH, Sequences, limit_of
+from mapper.align.parts import CpuPairs, run_pairs
 from mapper.align.result import PairAlignment, PairAlignments
 from mapper.align.single import (
     Align,

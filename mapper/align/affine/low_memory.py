@@ -36,10 +36,10 @@ from mapper.align.affine.wavefront import (
     replay,
     trace_rows,
 )
-from mapper.align.coding import CpuPairs, packed_rows
 from mapper.align.dispatch import scatter_ops
 from mapper.align.edit.wavefront import EXCEEDED, FINISHED, NO_ROOM, Ends, ends_within
 from mapper.align.matches import Pair, letters_of, no_letters, pair_at
+from mapper.align.parts import CpuPairs, packed_rows
 from mapper.align.result import HEURISTIC, NO_MEMORY, OK, OVER_LIMIT, PairAlignments
 from mapper.jit.accelerate import driver
 from mapper.parallel.map import map_in_threads

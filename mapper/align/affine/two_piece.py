@@ -13,11 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from mapper.align.coding import CpuPairs, code_one, coded_first, run_pairs
+from mapper.align.coding import code_one, coded_first
 from mapper.align.dispatch import PairInput, cpu_only, pairs_on_cpu
 from mapper.align.edit.wavefront import Ends, ends_within
 from mapper.align.matches import codes_of, letters_in
 from mapper.align.pairs import Sequences
+from mapper.align.parts import CpuPairs, run_pairs
 from mapper.align.result import NO_MEMORY, OK, OVER_LIMIT, PairAlignments
 from mapper.align.single import (
     BAD,

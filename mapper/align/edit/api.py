@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from mapper.align.coding import CpuPairs, run_pairs
 from mapper.align.dispatch import PairInput, align_pairs
 from mapper.align.edit.cpu import align_edit_source, align_one_edit
 from mapper.align.edit.locations import distance_by_relation
 from mapper.align.edit.relation import Equalities
 from mapper.align.pairs import MAX_LENGTH, Sequences, limit_of
+from mapper.align.parts import CpuPairs, run_pairs
 from mapper.align.result import PairAlignment, PairAlignments
 from mapper.align.single import PairResult, align_one, is_cpu, is_single, joined_letters, scalar_of
 from mapper.align.spans import Span, ends_of

@@ -11,20 +11,14 @@ from typing import Any, NamedTuple, overload
 
 import numpy as np
 
-from mapper.align.coding import (
-    CpuPairs,
-    LetterPairs,
-    StringPairs,
-    code_one,
-    coded_first,
-    run_pairs,
-)
+from mapper.align.coding import LetterPairs, code_one, coded_first
 from mapper.align.dispatch import cpu_only, pairs_on_cpu
 from mapper.align.edit.columns import scan_columns, trace_columns
 from mapper.align.edit.relation import NO_LETTER, Equalities, Relation, relation_of
 from mapper.align.matches import codes_of, letters_in
 from mapper.align.packing import PackedPairs, bad_letter
 from mapper.align.pairs import MAX_LENGTH, PairBatch, Sequences, bytes_of, limit_of
+from mapper.align.parts import CpuPairs, StringPairs, run_pairs
 from mapper.align.result import (
     NO_MEMORY,
     OK,
