@@ -327,7 +327,8 @@ def run_pairs(
     UsageError
         For what is no sequence, by its index in a list; for a list of names of files.
     """
-    n_threads = thread_count(threads)
+    # More than there are cores would take them from the thread that keeps the strings, or a reader.
+    n_threads = min(thread_count(threads), thread_count(None))
     bounds, n_symbols = _cut(pairs, n_threads)
     call = _Call(align, others, pairs, bounds, n_threads)
     if len(bounds) < 2 and n_symbols <= AT_ONCE:

@@ -153,6 +153,15 @@ def new_gate() -> np.ndarray:
     return np.zeros(N_GATE, np.int64)
 
 
+@core
+def _wait_a_little(n_waits):
+    """Wait once more, after `n_waits` times."""
+    if n_waits < _PAUSES:
+        pause()
+    else:
+        nap(_NAP)  # it may be that a core is needed
+
+
 @step
 def begin_reading(gate, ended, at):
     """Wait for a turn, without the GIL; return False if item `at` of `ended` is not 0 before.
@@ -171,11 +180,8 @@ def begin_reading(gate, ended, at):
             break
         if n_waits == 0:
             atomic_add(gate, N_ASKING, 1)
+        _wait_a_little(n_waits)
         n_waits += 1
-        if n_waits < _PAUSES:
-            pause()
-        else:
-            nap(_NAP)
     if n_waits > 0:
         atomic_add(gate, N_ASKING, -1)
     return is_turn
@@ -212,8 +218,10 @@ def _take_turn(gate, n_threads, nap_before, microseconds):
         nap(nap_before)
         microseconds -= nap_before
     atomic_add(gate, IS_OPEN, -1)
+    n_waits = 0
     while atomic_read(gate, N_READING) > 0:
-        pause()
+        _wait_a_little(n_waits)
+        n_waits += 1
     return nap_before
 
 

@@ -200,7 +200,10 @@ def test_a_list_that_becomes_shorter_is_refused(monkeypatch: pytest.MonkeyPatch)
 
 @only_compiled
 @pytest.mark.parametrize("threads", [1, 2, 5])
-def test_another_thread_may_change_the_lists_meanwhile(threads: int) -> None:
+def test_another_thread_may_change_the_lists_meanwhile(
+    threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parts, "thread_count", lambda given: given or threads)
     rng = random.Random(3)
     made = ["".join(rng.choices("ACGT", k=90)) for _ in range(40_000)]
     queries, refs = list(made), [text[:40] + text[41:] for text in made]
