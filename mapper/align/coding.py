@@ -315,13 +315,14 @@ class Parts(NamedTuple):
     found: np.ndarray
     """int64 (n, 6): what became of a part, see below."""
     state: np.ndarray
-    """int64 (3,): the first part that is not taken (``NEXT``), or more than there are; not 0 if no
-    more are to be taken (``ENDED``); about how many pairs come to a thread (``SHARE``)."""
+    """int64 (4,): the first part that is not taken (``NEXT``), or more than there are; not 0 if no
+    more are to be taken (``ENDED``), or if no result is wanted any more (``ABANDONED``); about how
+    many pairs come to a thread (``SHARE``)."""
     gate: np.ndarray
     """Of the thread that keeps the strings (``jit/strings.py``)."""
 
 
-NEXT, ENDED, SHARE = range(3)
+NEXT, ENDED, ABANDONED, SHARE = range(4)
 BY_CALL, OPS_AT, N_OPS, END, BAD_LETTER, IN_QUERY = range(6)
 """Number of the compiled call, or -1 as long as a part is not aligned; where its operations are
 among those of the call, and how many; the pair after the last that is aligned, and why it is that
@@ -334,7 +335,7 @@ def new_parts(bounds: Sequence[tuple[int, int]], n_threads: int) -> Parts:
     n_pairs = bounds[-1][1] - bounds[0][0] if bounds else 0
     return Parts(
         np.array(bounds, np.int64).reshape(n, 2), np.full((n, 6), -1, np.int64),
-        np.array([0, 0, n_pairs // n_threads + 1]), new_gate(),
+        np.array([0, 0, 0, n_pairs // n_threads + 1]), new_gate(),
     )  # fmt: skip
 
 
@@ -378,7 +379,7 @@ def coded_first(align: Any) -> Any:
         bad, is_query = np.int64(-1), False
         while first < last:
             reads_strings = source.kind == STRINGS
-            if reads_strings and not begin_reading(parts.gate, parts.state, ENDED):
+            if reads_strings and not begin_reading(parts.gate, parts.state, ABANDONED):
                 break
             end, bad, is_query, n, m = _code(source, first, last, coded, columns, counts)
             if reads_strings:

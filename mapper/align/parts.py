@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mapper.align.coding import (
+    ABANDONED,
     BAD_LETTER,
     BY_CALL,
     END,
@@ -235,7 +236,7 @@ class _Call:
         keep = None
         if self._source.kind == STRINGS:
             keep = partial(keep_strings, self._parts.gate, n_threads)
-        call_in_threads(self._work, n_threads, self._n_threads, self._end, keep)
+        call_in_threads(self._work, n_threads, self._n_threads, self._abandon, keep)
 
     def result(self, want_cigar: bool) -> PairAlignments:
         """Return the alignments, or raise the error of the first part that has one."""
@@ -250,9 +251,9 @@ class _Call:
         ops = join_operations(pieces | self._ops_of_rests, self._offsets, self._n_threads)
         return PairAlignments(*self._columns, self._offsets, ops)
 
-    def _end(self) -> None:
-        """Let no thread take another part."""
-        self._parts.state[ENDED] = 1
+    def _abandon(self) -> None:
+        """Let no thread take another part, or wait to read strings."""
+        self._parts.state[[ENDED, ABANDONED]] = 1
 
     def _work(self, _: int) -> None:
         """Align parts, as one of the threads, until none is left. Errors are kept."""
@@ -266,11 +267,11 @@ class _Call:
                 )  # fmt: skip
                 if part < len(self._bounds):
                     count_in_gate(self._parts.gate, N_WANTING, -1)
-                if 0 <= part < len(self._bounds) and not self._parts.state[ENDED]:
+                if 0 <= part < len(self._bounds) and not self._parts.state[ABANDONED]:
                     self._align_rest(part)
         except BaseException as error:
             self._errors.append((part, error))
-            self._end()
+            self._parts.state[ENDED] = 1  # parts before it go on: the first error counts
             count_in_gate(self._parts.gate, N_LEFT, 1)
 
     def _align_rest(self, part: int) -> None:

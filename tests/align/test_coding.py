@@ -184,6 +184,23 @@ def test_a_bad_letter_is_named_with_its_pair(monkeypatch: pytest.MonkeyPatch) ->
             edit_distance(*given, first_pair=100, device="cpu", threads=2)
 
 
+@pytest.mark.parametrize("threads", [1, 4])
+def test_of_several_bad_letters_the_first_pairs_is_named(
+    threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A late one is met first: its part begins with it, and the first one's ends with it.
+    monkeypatch.setattr(parts, "CHUNK_PAIRS", 5000)
+    monkeypatch.setattr(parts, "thread_count", lambda given: given or threads)
+    queries = ["ACGT" * 5] * 40_000
+    refs = list(queries)
+    for i in (14_999, 15_000, 20_000, 25_000):
+        refs[i] = "ACGT!"
+    for given in ((queries, refs), (flat(queries), flat(refs))):
+        for _ in range(5):
+            with pytest.raises(InputFormatError, match="pair 14999: character '!' at position 4"):
+                edit_distance(*given, device="cpu", threads=threads)
+
+
 @only_compiled
 def test_a_list_that_becomes_shorter_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     queries, refs = ["A" * 20] * 3000, ["A" * 20] * 3000
