@@ -123,7 +123,7 @@ class CodeTable(NamedTuple):
     as_bytes: bool  # the letters themselves
 
 
-_NOT_ASCII = -2
+_NOT_HERE = -2
 
 
 @core
@@ -175,8 +175,9 @@ def _has_room(coded, row, query_at, n, ref_at, m):
     )
 
 
-LETTERS, STRINGS, PACKED, OBJECTS = range(4)
-"""What pairs are: letters in arrays; strings in lists, read where they are; packed; or sequences
+LETTERS, STRINGS, KEPT_STRINGS, PACKED, OBJECTS = range(5)
+"""What pairs are: letters in arrays; strings in the caller's lists, read in turns of the thread
+that keeps them (``jit/strings.py``), or in lists that no other thread knows; packed; or sequences
 that compiled code cannot read, and its caller has to join."""
 
 
@@ -191,8 +192,7 @@ class Source(NamedTuple):
     bounds: tuple[int, int, int, int]
     """LETTERS: of int64 numbers, where queries start and end, and references."""
     lists: tuple[int, int]
-    """STRINGS: of the caller's lists, which may change between two turns of the thread that keeps
-    their strings (``jit/strings.py``)."""
+    """Addresses of lists of strings; the caller's may change between two turns."""
     layout: Layout
     packed: PackedPairs
     """PACKED."""
@@ -204,7 +204,7 @@ def _side(source, side, i):
     """Return where letters of a side begin, and how many pair i has, or -1 for no string."""
     if source.kind == OBJECTS:
         return np.int64(0), np.int64(-1)
-    if source.kind == STRINGS:
+    if source.kind == STRINGS or source.kind == KEPT_STRINGS:
         if i >= n_items(source.lists[side], source.layout):
             return np.int64(0), np.int64(-1)
         return ascii_place(source.lists[side], i, source.layout)
@@ -226,14 +226,14 @@ def _code(source, first, last, coded, columns, counts):
     Returns
     -------
     The pair after the last coded; the position of a letter of that pair that has no code, or -1, or
-    _NOT_ASCII for a string that is not of ASCII, or too long; True if it is the query's; symbols of
-    query and of reference.
+    _NOT_HERE for what cannot be read where it is, or is too long; True if it is the query's;
+    symbols of query and of reference.
     """
     query_at = ref_at = np.int64(1)
     n = m = np.int64(0)
     queries, refs = coded.query_words.view(np.uint8), coded.ref_words.view(np.uint8)
     n_strings = np.int64(0)  # that may be prefetched
-    if source.kind == STRINGS:
+    if source.kind == STRINGS or source.kind == KEPT_STRINGS:
         n_strings = min(n_items(source.lists[0], source.layout), last)
         n_strings = min(n_items(source.lists[1], source.layout), n_strings)
     for i in range(first, last):
@@ -259,7 +259,7 @@ def _code(source, first, last, coded, columns, counts):
             query, n = _side(source, 0, i - source.begin)
             ref, m = _side(source, 1, i - source.begin)
             if min(n, m) < 0 or max(n, m) > MAX_LENGTH:
-                return i, np.int64(_NOT_ASCII), False, n, m
+                return i, np.int64(_NOT_HERE), False, n, m
             if not _has_room(coded, row, query_at, n, ref_at, m):
                 return i, np.int64(-1), False, n, m
             bad, is_query = _code_pair(
@@ -315,14 +315,13 @@ class Parts(NamedTuple):
     found: np.ndarray
     """int64 (n, 6): what became of a part, see below."""
     state: np.ndarray
-    """int64 (4,): the first part that is not taken (``NEXT``), or more than there are; not 0 if no
-    more are to be taken (``ENDED``), or if no result is wanted any more (``ABANDONED``); about how
-    many pairs come to a thread (``SHARE``)."""
+    """int64 (3,): the first part that is not taken (``NEXT``), or more than there are; not 0 if no
+    more are to be taken (``ENDED``); about how many pairs come to a thread (``SHARE``)."""
     gate: np.ndarray
     """Of the thread that keeps the strings (``jit/strings.py``)."""
 
 
-NEXT, ENDED, ABANDONED, SHARE = range(4)
+NEXT, ENDED, SHARE = range(3)
 BY_CALL, OPS_AT, N_OPS, END, BAD_LETTER, IN_QUERY = range(6)
 """Number of the compiled call, or -1 as long as a part is not aligned; where its operations are
 among those of the call, and how many; the pair after the last that is aligned, and why it is that
@@ -335,7 +334,7 @@ def new_parts(bounds: Sequence[tuple[int, int]], n_threads: int) -> Parts:
     n_pairs = bounds[-1][1] - bounds[0][0] if bounds else 0
     return Parts(
         np.array(bounds, np.int64).reshape(n, 2), np.full((n, 6), -1, np.int64),
-        np.array([0, 0, 0, n_pairs // n_threads + 1]), new_gate(),
+        np.array([0, 0, n_pairs // n_threads + 1]), new_gate(),
     )  # fmt: skip
 
 
@@ -347,6 +346,8 @@ much larger arrays are taken from the system anew each time."""
 @driver
 def _appended(all_ops, n_all, ops, capacity):
     """Put operations behind the first `n_all`; return their array, with room for `capacity`."""
+    if n_all == 0 and len(ops) >= _CALL_OPS:
+        return ops
     if n_all + len(ops) > len(all_ops):
         all_ops = grown(all_ops[:n_all], max(2 * (n_all + len(ops)), capacity))
     all_ops[n_all : n_all + len(ops)] = ops
@@ -379,12 +380,14 @@ def coded_first(align: Any) -> Any:
         bad, is_query = np.int64(-1), False
         while first < last:
             reads_strings = source.kind == STRINGS
-            if reads_strings and not begin_reading(parts.gate, parts.state, ABANDONED):
+            if reads_strings and not begin_reading(parts.gate):
                 break
             end, bad, is_query, n, m = _code(source, first, last, coded, columns, counts)
             if reads_strings:
                 end_reading(parts.gate)
             if end == first and bad == -1:  # one pair is too long
+                if reads_strings:
+                    break  # it would be read for too long
                 coded = _room(1 + _words_of(max(n, m)) + _BEHIND, n_pairs)
                 continue
             if end > first:

@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mapper.align.coding import (
-    ABANDONED,
     BAD_LETTER,
     BY_CALL,
     END,
     ENDED,
     IN_QUERY,
+    KEPT_STRINGS,
     LETTERS,
     N_OPS,
     OBJECTS,
@@ -61,7 +61,7 @@ from mapper.dna import CODE_OF_ASCII
 from mapper.errors import InputFormatError, MapperError, UsageError, refuse_file_name
 from mapper.jit.addresses import address_of
 from mapper.jit.strings import (
-    IS_OPEN,
+    IS_GONE,
     N_LEFT,
     N_WANTING,
     Layout,
@@ -117,6 +117,11 @@ def _is_list(sequences: Any) -> bool:
 
 # --- parts of a call ---
 
+_CHANGED = "a list of sequences was changed while they were aligned"
+
+_LONG = 8000
+"""Mean symbols of a pair from which its strings are referred to: that takes some 30 ns a pair."""
+
 _SAMPLE = 64
 """Pairs, or up to twice as many, whose lengths tell how many pairs a part should have."""
 
@@ -124,12 +129,13 @@ _SAMPLE = 64
 def _lengths(pairs: CpuPairs, rows: slice) -> np.ndarray:
     """Return the symbols of some pairs, int64; 1 for what is no sequence."""
     if isinstance(pairs, StringPairs):
+        lists = pairs.queries[rows], pairs.refs[rows]
+        if not len(lists[0]) == len(lists[1]) == len(range(rows.start, rows.stop, rows.step or 1)):
+            raise UsageError(_CHANGED)
         try:
-            sides = [
-                np.fromiter(map(len, of[rows]), np.int64) for of in (pairs.queries, pairs.refs)
-            ]
+            sides = [np.fromiter(map(len, of), np.int64) for of in lists]
         except TypeError:  # batch_of() has the message
-            return np.ones(len(pairs.queries[rows]), np.int64)
+            return np.ones(len(lists[0]), np.int64)
         return sides[0] + sides[1]
     if isinstance(pairs, LetterPairs):
         b = pairs.batch
@@ -194,8 +200,9 @@ class _Call:
 
     def __init__(
         self, align: Any, others: tuple[Any, ...], pairs: CpuPairs,
-        bounds: list[tuple[int, int]], n_threads: int,
+        bounds: list[tuple[int, int]], n_symbols: int, n_threads: int,
     ) -> None:  # fmt: skip
+        n_pairs = bounds[-1][1] if bounds else 0  # as lists may change
         symbols = "dna" if isinstance(pairs, PackedPairs) else pairs.symbols
         source = _NOWHERE._replace(table=CodeTable(*code_tables(symbols), symbols == "bytes"))
         if isinstance(pairs, PackedPairs):
@@ -204,14 +211,18 @@ class _Call:
             pairs = pairs._replace(batch=_in_order(pairs.batch))
             source = _at_letters(source, pairs.batch, 0)
         elif (of := layout()) and _are_strings(pairs):
+            kind = STRINGS
+            if n_threads == 1 or len(bounds) < 2 or n_symbols > _LONG * n_pairs:
+                kind = KEPT_STRINGS
+                pairs = pairs._replace(queries=pairs.queries[:], refs=pairs.refs[:])
             lists = id(pairs.queries), id(pairs.refs)
-            source = source._replace(kind=STRINGS, lists=lists, layout=of)
+            source = source._replace(kind=kind, lists=lists, layout=of)
         else:
             source = source._replace(kind=OBJECTS)
         self._pairs, self._source, self._align, self._others = pairs, source, align, others
         # Each thread fills rows of its own: the first access to new memory takes longest.
-        self._columns = empty_columns(pairs.n_pairs)
-        self._offsets = np.empty(pairs.n_pairs + 1, np.int64)
+        self._columns = empty_columns(n_pairs)
+        self._offsets = np.empty(n_pairs + 1, np.int64)
         self._offsets[0] = 0
         self._bounds, self._n_threads = bounds, n_threads
         self._parts = new_parts(bounds, n_threads)
@@ -219,15 +230,10 @@ class _Call:
         self._ops: dict[int, np.ndarray] = {}  # by number of the compiled call
         self._ops_of_rests: dict[int, np.ndarray] = {}  # by their first pairs
         self._errors: list[tuple[int, BaseException]] = []  # with numbers of parts
+        self._is_abandoned = False
 
     def run_here(self) -> None:
-        """Align all parts in this thread, which lets others run meanwhile."""
-        if self._source.kind == STRINGS:
-            assert isinstance(self._pairs, StringPairs)
-            kept = self._pairs.queries[:], self._pairs.refs[:]  # keep the strings
-            self._pairs = self._pairs._replace(queries=kept[0], refs=kept[1])
-            self._source = self._source._replace(lists=(id(kept[0]), id(kept[1])))
-            self._parts.gate[IS_OPEN] = 1
+        """Align all parts in this thread."""
         self._work(0)
 
     def run(self) -> None:
@@ -252,27 +258,34 @@ class _Call:
         return PairAlignments(*self._columns, self._offsets, ops)
 
     def _abandon(self) -> None:
-        """Let no thread take another part, or wait to read strings."""
-        self._parts.state[[ENDED, ABANDONED]] = 1
+        """Let no thread take another part, or go on with what it has."""
+        self._is_abandoned = True
+        self._parts.state[ENDED] = 1
+        self._parts.gate[IS_GONE] = 1  # the thread that keeps strings may not have begun
 
     def _work(self, _: int) -> None:
         """Align parts, as one of the threads, until none is left. Errors are kept."""
-        part = 0
+        n_parts = len(self._bounds)
+        part, failing = 0, n_parts
         try:
-            while part < len(self._bounds):
-                number = next(self._call_numbers)
+            while part < n_parts and not self._is_abandoned:
+                number, failing = next(self._call_numbers), n_parts
                 self._ops[number], part = self._align(
                     self._source, self._parts, number, self._others, self._columns,
                     self._offsets[1:],
                 )  # fmt: skip
-                if part < len(self._bounds):
+                if part < n_parts:
                     count_in_gate(self._parts.gate, N_WANTING, -1)
-                if 0 <= part < len(self._bounds) and not self._parts.state[ABANDONED]:
+                if 0 <= part < n_parts and not self._is_abandoned:
+                    failing = part
                     self._align_rest(part)
         except BaseException as error:
-            self._errors.append((part, error))
-            self._parts.state[ENDED] = 1  # parts before it go on: the first error counts
+            # It may have counted itself before: then one that needs the GIL waits a turn for it,
+            # or one that reads is told that there are no more turns, and has its pairs joined.
+            count_in_gate(self._parts.gate, N_WANTING, -1)
             count_in_gate(self._parts.gate, N_LEFT, 1)
+            self._parts.state[ENDED] = 1  # parts before it go on: the first error counts
+            self._errors.append((failing, error))
 
     def _align_rest(self, part: int) -> None:
         """Join and align the pairs of a part from the first that could not be read in place."""
@@ -283,7 +296,7 @@ class _Call:
         last = self._bounds[part][1]
         lists = self._pairs.queries[end:last], self._pairs.refs[end:last]
         if not len(lists[0]) == len(lists[1]) == last - end:
-            raise UsageError("a list of sequences was changed while they were aligned")
+            raise UsageError(_CHANGED)
         batch = _in_order(batch_of(*lists))
         joined = LetterPairs(batch, self._pairs.symbols, self._pairs.first_pair + end)
         rest = new_parts([(end, last)], 1)
@@ -305,7 +318,7 @@ class _Call:
 
 
 def _are_strings(pairs: StringPairs) -> bool:
-    """Return True if most sequences seem to be str of ASCII."""
+    """Return True if all sequences of a sample are str of ASCII."""
     step = max(pairs.n_pairs // _SAMPLE, 1)
     sample = pairs.queries[::step] + pairs.refs[::step]
     return all(type(sequence) is str and sequence.isascii() for sequence in sample)
@@ -328,10 +341,12 @@ def run_pairs(
     UsageError
         For what is no sequence, by its index in a list; for a list of names of files.
     """
-    # More than there are cores would take them from the thread that keeps the strings, or a reader.
-    n_threads = min(thread_count(threads), thread_count(None))
+    n_threads = thread_count(threads)
+    if isinstance(pairs, StringPairs):
+        # More threads than cores would take these from the one that keeps the strings, or a reader.
+        n_threads = min(n_threads, thread_count(None))
     bounds, n_symbols = _cut(pairs, n_threads)
-    call = _Call(align, others, pairs, bounds, n_threads)
+    call = _Call(align, others, pairs, bounds, n_symbols, n_threads)
     if len(bounds) < 2 and n_symbols <= AT_ONCE:
         call.run_here()
     else:

@@ -31,8 +31,8 @@ _LEAST_CHUNKS = 64
 """The last chunks are not smaller, for what each costs, unless a thread had fewer of them."""
 
 AT_ONCE = 1 << 14
-"""Symbols of so few pairs that starting a thread takes longer; others go to threads, be it one,
-where no signal meets compiled code (:func:`mapper.parallel.pool.dedicated_thread`)."""
+"""Symbols of so few pairs that starting a thread takes longer; others are aligned by threads, be it
+one, where no signal meets compiled code (:func:`mapper.parallel.pool.dedicated_thread`)."""
 
 Driver = Callable[[int, int, Columns, np.ndarray], np.ndarray]
 """Aligns pairs first:last, fills their rows of columns and counts, returns operations."""

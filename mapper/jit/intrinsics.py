@@ -78,14 +78,14 @@ def _fetch_add_at_compiled(counts, at, value):
 
 # What a thread wrote before it changed a number is seen by the thread that reads the change, and
 # all threads see the changes in one order. The counters above order nothing, which is all that a
-# list needs, and cheaper on a GPU. Where the JIT is off, one thread at a time uses the Python
-# bodies.
+# list needs, and cheaper on a GPU.
 
 
 def atomic_add(numbers, at, n):
     """Add n to an item of an int64 array; return its previous value."""
-    before = int(numbers[at])
-    numbers[at] = before + n
+    with _LOCK:
+        before = int(numbers[at])
+        numbers[at] = before + n
     return before
 
 
@@ -96,9 +96,10 @@ def atomic_read(numbers, at):
 
 def atomic_replace(numbers, at, expected, value):
     """Replace an item of an int64 array if it equals `expected`; return its previous value."""
-    before = int(numbers[at])
-    if before == expected:
-        numbers[at] = value
+    with _LOCK:
+        before = int(numbers[at])
+        if before == expected:
+            numbers[at] = value
     return before
 
 
@@ -146,7 +147,7 @@ def _atomic_read_compiled(numbers, at):
 
 
 def pause():
-    """Let the CPU wait some 50 ns: for loops that wait for a change by another thread."""
+    """Let the CPU wait, 10 to 50 ns on x86: for loops that wait for a change by another thread."""
 
 
 @intrinsic

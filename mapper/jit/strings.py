@@ -130,19 +130,24 @@ def prefetch_item(strings, i, of):
 # others keeps the GIL, and no Python code runs: in turns as long as those of threads that run
 # Python (sys.getswitchinterval). The others read in its turns only.
 
-N_GATE = 7
-IS_OPEN, N_READING, N_READ, N_ASKING, N_ENTERED, N_LEFT, N_WANTING = range(N_GATE)
-"""Items of a gate, int64: 1 in a turn; threads that read now; how often was read; threads that wait
-for a turn; that have entered compiled code; left it for good; left it as they need the GIL."""
+N_GATE = 24
+IS_OPEN, IS_GONE, N_READING = 0, 1, 8
+N_READ, N_ASKING, N_ENTERED, N_LEFT, N_WANTING = range(16, 21)
+"""Items of a gate, int64: 1 in a turn; 1 if there will be no more; threads that read now; how often
+was read; threads that wait for a turn; that have entered compiled code; left it for good; left it
+as they need the GIL. What many threads write has cache lines of its own."""
 
 _PAUSES = 400
-"""In which a short break between two turns is over."""
+"""After which a thread that waits sleeps."""
 
 _NAP = 30
 """Microseconds that a thread sleeps, at least: the system adds about 50."""
 
 _LONGEST_NAP = 1000
 """To wake takes more time than to look at the gate: each nap is a little longer than the last."""
+
+_LONGEST_WAIT = 200
+"""Of a nap while readers may be waiting."""
 
 _LONGEST_TURN = 0.05
 """Seconds in which no signal is seen, whatever the switch interval."""
@@ -163,20 +168,22 @@ def _wait_a_little(n_waits):
 
 
 @step
-def begin_reading(gate, ended, at):
-    """Wait for a turn, without the GIL; return False if item `at` of `ended` is not 0 before.
+def begin_reading(gate):
+    """Wait for a turn, without the GIL; return False if there are no more.
 
     :func:`end_reading` is to be called within a fraction of a millisecond.
     """
     n_waits = 0
     while True:
-        atomic_add(gate, N_READING, 1)
         is_turn = atomic_read(gate, IS_OPEN) != 0
         if is_turn:
-            atomic_add(gate, N_READ, 1)
-            break
-        atomic_add(gate, N_READING, -1)
-        if atomic_read(ended, at) != 0:
+            atomic_add(gate, N_READING, 1)
+            is_turn = atomic_read(gate, IS_OPEN) != 0  # else it has just ended
+            if is_turn:
+                atomic_add(gate, N_READ, 1)
+                break
+            atomic_add(gate, N_READING, -1)
+        if atomic_read(gate, IS_GONE) != 0:
             break
         if n_waits == 0:
             atomic_add(gate, N_ASKING, 1)
@@ -204,19 +211,27 @@ def _longer(microseconds):
     return min(microseconds + (microseconds >> 2), np.int64(_LONGEST_NAP))
 
 
+# The two below may run in the main thread, where signals are handled: they return a number or
+# nothing, whose making runs no bytecode (see mapper.parallel.pool.dedicated_thread).
+
+
 @brief
 def _take_turn(gate, n_threads, nap_before, microseconds):
-    """Keep the GIL and let others read, until some need the GIL or all have left.
+    """Keep the GIL and let others read, until some need the GIL, or none reads any more.
 
     `nap_before` is the length of the last nap; returns that of the last one now.
     """
     atomic_add(gate, IS_OPEN, 1)
+    n_read = np.int64(-1)
     while microseconds > 0:
         if atomic_read(gate, N_LEFT) >= n_threads or atomic_read(gate, N_WANTING) > 0:
             break
         nap_before = _longer(nap_before)
         nap(nap_before)
         microseconds -= nap_before
+        n_before, n_read = n_read, atomic_read(gate, N_READ)
+        if n_read == n_before and atomic_read(gate, N_READING) == 0:
+            break
     atomic_add(gate, IS_OPEN, -1)
     n_waits = 0
     while atomic_read(gate, N_READING) > 0:
@@ -227,7 +242,7 @@ def _take_turn(gate, n_threads, nap_before, microseconds):
 
 @driver
 def _await_readers(gate, n_threads, n_entered, microseconds):
-    """Wait, without the GIL, for all to have left, or for one to ask for a turn.
+    """Wait without the GIL for all to have left, or for one to ask for a turn; at most so long.
 
     And for `n_entered` to have entered, and all that need the GIL to have got it.
     """
@@ -235,25 +250,28 @@ def _await_readers(gate, n_threads, n_entered, microseconds):
     while microseconds > 0:
         if atomic_read(gate, N_LEFT) >= n_threads:
             break
-        may_begin = atomic_read(gate, N_WANTING) == 0 and atomic_read(gate, N_ENTERED) >= n_entered
+        may_begin = atomic_read(gate, N_WANTING) <= 0 and atomic_read(gate, N_ENTERED) >= n_entered
         if may_begin and atomic_read(gate, N_ASKING) > 0:
             break
         nap(nap_before)
         microseconds -= nap_before
-        nap_before = _longer(nap_before)
+        nap_before = min(_longer(nap_before), np.int64(_LONGEST_WAIT))
 
 
 def keep_strings(gate: np.ndarray, n_threads: int) -> None:
     """Keep the GIL in turns, in which `n_threads` others read strings, until these have left.
 
     They count themselves in the gate when they enter and leave compiled code, before they need the
-    GIL; :func:`count_in_gate` does so for those that an error has ended.
+    GIL; :func:`count_in_gate` does so for those that an error has ended. After this function, also
+    if a signal has ended it, none can begin to read.
     """
     turn = int(1e6 * min(sys.getswitchinterval(), _LONGEST_TURN)) + 1
-    nap_before = _NAP
-    _await_readers(gate, n_threads, n_threads, turn)  # they need the GIL to enter
-    while gate[N_LEFT] < n_threads:
-        n_read = int(gate[N_READ])
-        nap_before = _take_turn(gate, n_threads, nap_before, turn)
-        if n_read == gate[N_READ] or gate[N_WANTING]:
-            _await_readers(gate, n_threads, 0, turn)
+    nap_before, n_entered = _NAP, n_threads  # which need the GIL to enter
+    try:
+        while gate[N_LEFT] < n_threads:
+            _await_readers(gate, n_threads, n_entered, turn)
+            n_entered = 0
+            if gate[N_ASKING]:
+                nap_before = _take_turn(gate, n_threads, nap_before, turn)
+    finally:
+        gate[IS_GONE] = 1

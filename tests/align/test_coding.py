@@ -249,6 +249,45 @@ def test_another_thread_may_change_the_lists_meanwhile(
         changing.join()
 
 
+@pytest.mark.parametrize("n", [20, 3000])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_lists_that_change_after_they_are_cut_into_parts(
+    n: int, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut = parts._cut
+    queries, refs = ["ACGT" * 10] * n, ["ACGT" * 10] * n
+
+    def cut_and_grow(*given: Any) -> Any:
+        found = cut(*given)
+        queries.append("ACGT")
+        refs.append("A")
+        return found
+
+    def cut_and_clear(*given: Any) -> Any:
+        found = cut(*given)
+        queries.clear()  # as a list is while it is sorted
+        return found
+
+    monkeypatch.setattr(parts, "_cut", cut_and_grow)
+    found = edit_distance(queries, refs, cigar=True, device="cpu", threads=threads)
+    assert found.score.tolist() == [0] * n
+    assert found.cigar(n - 1) == "40="
+    monkeypatch.setattr(parts, "_cut", cut_and_clear)
+    with pytest.raises(UsageError, match="was changed while they were aligned"):
+        edit_distance(queries, refs, device="cpu", threads=threads)
+
+
+def test_calls_may_run_at_once() -> None:
+    pairs_of = [(strings(i) * 400, strings(i + 50) * 400) for i in range(6)]
+    expected = [edit_distance(flat(q), flat(r), device="cpu") for q, r in pairs_of]
+    with ThreadPoolExecutor(6) as several:
+        found = several.map(
+            lambda i: edit_distance(*pairs_of[i // 2], device="cpu", threads=1 + i % 2), range(12)
+        )
+        for i, one in enumerate(found):
+            assert np.array_equal(one.score, expected[i // 2].score)
+
+
 @only_compiled
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
 def test_a_signal_or_error_while_threads_align_ends_them(

@@ -13,6 +13,7 @@ import pytest
 from mapper.jit.accelerate import driver
 from mapper.jit.intrinsics import atomic_add, atomic_read
 from mapper.jit.strings import (
+    IS_GONE,
     IS_OPEN,
     N_ASKING,
     N_ENTERED,
@@ -84,11 +85,11 @@ def count(strings, of):
 
 
 @driver
-def read_in_turns(gate, ended, n, seen):
+def read_in_turns(gate, n, seen):
     """Read n times, and note when there was no turn, or another one than at first."""
     atomic_add(gate, N_ENTERED, 1)
     for _ in range(n):
-        if not begin_reading(gate, ended, 0):
+        if not begin_reading(gate):
             seen[1] += 1
             break
         for _ in range(1000):
@@ -99,32 +100,32 @@ def read_in_turns(gate, ended, n, seen):
 
 def test_strings_are_read_in_turns_while_no_python_code_runs() -> None:
     gate, seen, done = new_gate(), np.zeros((3, 2), np.int64), []
-    read_in_turns(new_gate(), np.ones(1, np.int64), 1, np.zeros(2, np.int64))  # compiles
-    ran_in_turn = 0
+    read_in_turns(new_gate(), 0, np.zeros(2, np.int64))  # compiles
     with ThreadPoolExecutor(4) as pool:
         for row in seen:
-            pool.submit(read_in_turns, gate, np.zeros(1, np.int64), 20_000, row)
+            pool.submit(read_in_turns, gate, 20_000, row)
 
         def other_python() -> int:  # runs between turns only
             return sum(int(gate[IS_OPEN]) for _ in iter(lambda: len(done), 1))
 
         other = pool.submit(other_python)
-        keep_strings(gate, 3)
-        done.append(True)
-        ran_in_turn = other.result()
-    assert ran_in_turn == 0
+        try:
+            keep_strings(gate, 3)
+        finally:
+            done.append(True)
+        assert other.result() == 0
     assert not seen.any()
     assert gate[N_READ] == 60_000
     assert gate[[IS_OPEN, N_READING, N_ASKING, N_WANTING]].tolist() == [0, 0, 0, 0]
 
 
-def test_who_waits_for_a_turn_is_told_to_end() -> None:
-    gate, ended, seen = new_gate(), np.zeros(1, np.int64), np.zeros(2, np.int64)
+def test_who_waits_for_a_turn_is_told_that_there_are_no_more() -> None:
+    gate, seen = new_gate(), np.zeros(2, np.int64)
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(read_in_turns, gate, ended, 5, seen)
+        waiting = pool.submit(read_in_turns, gate, 5, seen)
         while not gate[N_ASKING]:
             assert not waiting.done()
-        ended[0] = 1
+        gate[IS_GONE] = 1
         waiting.result(60)
     assert seen.tolist() == [0, 1]
     assert gate[[N_READING, N_READ, N_ASKING, N_LEFT]].tolist() == [0, 0, 0, 1]
