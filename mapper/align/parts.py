@@ -314,7 +314,11 @@ class _Call:
         """Return the error of a letter of a pair, which is pair `row` of `of`."""
         first_pair = 0 if isinstance(self._pairs, PackedPairs) else self._pairs.first_pair
         side = "query" if is_query else "reference"
-        return bad_letter(first_pair + pair, letter_of(of, row, at, is_query), at, side)
+        try:
+            letter = letter_of(of, row, at, is_query)
+        except (IndexError, TypeError) as error:  # the caller's list, which was read before
+            raise UsageError(_CHANGED) from error
+        return bad_letter(first_pair + pair, letter, at, side)
 
 
 def _are_strings(pairs: StringPairs) -> bool:
@@ -364,7 +368,7 @@ def _explain(pairs: StringPairs, error: MapperError) -> None:
     for side, sequences in (("queries", pairs.queries), ("refs", pairs.refs)):
         if isinstance(error, UsageError):
             bytes_of_each(sequences, side)
-        elif not (first := bytes_of(sequences[0], side, 0)).isalpha():
+        elif sequences and not (first := bytes_of(sequences[0], side, 0)).isalpha():
             refuse_file_name(f"{side}[0]", first, "a sequence")
 
 

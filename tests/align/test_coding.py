@@ -277,6 +277,21 @@ def test_lists_that_change_after_they_are_cut_into_parts(
         edit_distance(queries, refs, device="cpu", threads=threads)
 
 
+@only_compiled
+def test_a_bad_letter_of_a_list_that_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    queries, refs = ["ACGT!" * 10] * 3000, ["ACGT"] * 3000
+
+    def letter_of_cleared(*given: Any) -> int:
+        queries.clear()
+        return letter_of(*given)
+
+    letter_of = parts.letter_of
+    monkeypatch.setattr(parts, "letter_of", letter_of_cleared)
+    monkeypatch.setattr(parts, "CHUNK_PAIRS", 1000)
+    with pytest.raises(UsageError, match="was changed while they were aligned"):
+        edit_distance(queries, refs, device="cpu", threads=2)
+
+
 def test_calls_may_run_at_once() -> None:
     pairs_of = [(strings(i) * 400, strings(i + 50) * 400) for i in range(6)]
     expected = [edit_distance(flat(q), flat(r), device="cpu") for q, r in pairs_of]
