@@ -347,7 +347,7 @@ def run_pairs(
     """
     n_threads = thread_count(threads)
     if isinstance(pairs, StringPairs):
-        # More threads than cores would take these from the one that keeps the strings, or a reader.
+        # With more threads than cores, the thread that keeps the strings would wait for a core.
         n_threads = min(n_threads, thread_count(None))
     bounds, n_symbols = _cut(pairs, n_threads)
     call = _Call(align, others, pairs, bounds, n_symbols, n_threads)

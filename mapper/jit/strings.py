@@ -150,7 +150,7 @@ _LONGEST_WAIT = 200
 """Of a nap while readers may be waiting."""
 
 _LONGEST_TURN = 0.05
-"""Seconds in which no signal is seen, whatever the switch interval."""
+"""Seconds of a turn at most: no signal is handled meanwhile."""
 
 
 def new_gate() -> np.ndarray:
@@ -261,9 +261,9 @@ def _await_readers(gate, n_threads, n_entered, microseconds):
 def keep_strings(gate: np.ndarray, n_threads: int) -> None:
     """Keep the GIL in turns, in which `n_threads` others read strings, until these have left.
 
-    They count themselves in the gate when they enter and leave compiled code, before they need the
-    GIL; :func:`count_in_gate` does so for those that an error has ended. After this function, also
-    if a signal has ended it, none can begin to read.
+    Each thread counts itself in the gate when it enters compiled code and before it leaves it; one
+    that raises an error is counted by its caller (:func:`count_in_gate`). When this function has
+    returned, or raised, no thread can begin to read.
     """
     turn = int(1e6 * min(sys.getswitchinterval(), _LONGEST_TURN)) + 1
     nap_before, n_entered = _NAP, n_threads  # which need the GIL to enter

@@ -86,14 +86,16 @@ def count(strings, of):
 
 @driver
 def read_in_turns(gate, n, seen):
-    """Read n times, and note when there was no turn, or another one than at first."""
+    """Read n times; note in item 0 whether this thread reads, and in item 1 if there is no turn."""
     atomic_add(gate, N_ENTERED, 1)
     for _ in range(n):
         if not begin_reading(gate):
             seen[1] += 1
             break
+        atomic_add(seen, 0, 1)
         for _ in range(1000):
-            seen[0] += atomic_read(gate, N_READING) < 1
+            atomic_read(gate, N_READING)
+        atomic_add(seen, 0, -1)
         end_reading(gate)
     atomic_add(gate, N_LEFT, 1)
 
@@ -106,7 +108,7 @@ def test_strings_are_read_in_turns_while_no_python_code_runs() -> None:
             pool.submit(read_in_turns, gate, 20_000, row)
 
         def other_python() -> int:  # runs between turns only
-            return sum(int(gate[IS_OPEN]) for _ in iter(lambda: len(done), 1))
+            return sum(int(gate[IS_OPEN] + seen[:, 0].sum()) for _ in iter(lambda: len(done), 1))
 
         other = pool.submit(other_python)
         try:
